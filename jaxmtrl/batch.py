@@ -1,0 +1,45 @@
+"""The border between host and device: padded, packed arrays that rollout writes and learner reads.
+
+Letters: B rows, T tokens a row, E episodes. A row holds one or more whole episodes back to back.
+Alignment rule: column t of every [B, T] array speaks of token t: `logprobs[t] = log p(tokens[t] | tokens[<t])`
+and `values[t]` is the value of the state before token t is chosen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+
+Array = Any  # numpy on the host, jax on the device; the shapes are the contract
+
+
+@flax.struct.dataclass
+class TokenBatch:
+    """Episodes as packed rows, ready for scoring and for the update."""
+
+    tokens: Array  # i32 [B, T]
+    segment_ids: Array  # i32 [B, T], index of the episode in 0..E-1; -1 on padding
+    positions: Array  # i32 [B, T], restart at 0 with every episode
+    action_mask: Array  # bool [B, T], True where the policy sampled the token
+    behaviour_logprobs: Array  # f32 [B, T], of the sampler; 0 off-action
+    rewards: Array  # f32 [B, T], a turn's reward sits on its last action token
+    turn_ids: Array  # i32 [B, T], index of the turn on action tokens; -1 elsewhere
+    bootstrap_mask: Array  # bool [B, T], the one column after a truncated episode; its value stands for what was cut off
+    group_ids: Array  # i32 [E], which task an episode played; -1 where there is no episode
+
+    @property
+    def valid(self) -> Array:
+        """bool [B, T]: not padding."""
+        return self.segment_ids >= 0
+
+
+@flax.struct.dataclass
+class Targets:
+    """What the update learns from; f32 [B, T], 0 off-action."""
+
+    advantages: Array
+    returns: Array
+    old_logprobs: Array
+    old_values: Array
+    ref_logprobs: Array | None  # None unless a KL term in the loss wants it

@@ -1,0 +1,215 @@
+"""Every setting of a run: type, default, bound, unit and one sentence each.
+
+Knows no environment (each validates its own `env.options`) and no file format (`loading.py` reads YAML).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+_CONFIG = ConfigDict(extra="forbid")
+
+
+def setting(about: str, *, unit: str = "", **bounds: Any) -> Any:
+    """A pydantic field with its sentence and, where it is not obvious, its unit."""
+    return Field(description=about, json_schema_extra={"unit": unit}, **bounds)
+
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Above0 = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class RunSection:
+    name: Annotated[str, setting("name of the run; its folder is dir/name", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    dir: Annotated[str, setting("folder that holds run folders", min_length=1)] = "runs"
+    seed: Annotated[int, setting("seed of everything random in the run", ge=0, lt=2**31)] = 0
+    compilation_cache: Annotated[str, setting("folder of compiled programs kept between runs; empty keeps none")] = (
+        ".cache/jax"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class EnvSection:
+    factory: Annotated[str, setting('import string "package.module:function" of the environment')]
+    options: Annotated[dict[str, Any], setting("the environment's own options, validated by itself")] = Field(
+        default_factory=dict
+    )
+    train_split: Annotated[str, setting("split whose tasks are trained on", min_length=1)] = "train"
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class TextSection:
+    tokenizer: Annotated[
+        Literal["byte", "bpe"],
+        setting("byte: 256 bytes, nothing to train; bpe: byte-pair pieces trained on the training tasks' text"),
+    ] = "bpe"
+    vocab_size: Annotated[int, setting("entries of a trained tokenizer, control tokens included", unit="tokens", ge=300)] = 1024
+    template: Annotated[Literal["chatml"], setting("how messages become tokens")] = "chatml"
+    system_prompt: Annotated[str, setting("first message of every episode; empty leaves it out")] = ""
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class ModelSection:
+    layers: Annotated[Positive, setting("L, decoder blocks")] = 4
+    embed: Annotated[Positive, setting("D, width of the residual stream")] = 128
+    heads: Annotated[Positive, setting("N, attention heads")] = 4
+    kv_heads: Annotated[Positive, setting("K, key and value heads; divides heads")] = 2
+    head_dim: Annotated[Positive, setting("H, width of one head; even, for rotary positions")] = 32
+    mlp: Annotated[Positive, setting("F, width of the gated MLP")] = 384
+    tied_head: Annotated[bool, setting("the output head shares the embedding table")] = True
+    rope_theta: Annotated[Above0, setting("base of the rotary position frequencies")] = 10_000.0
+    norm_eps: Annotated[Above0, setting("epsilon of the RMS norms")] = 1e-6
+    param_dtype: Annotated[Literal["float32", "bfloat16"], setting("dtype of parameters")] = "float32"
+    compute_dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"], setting("dtype of activations; auto is bfloat16 on TPU and GPU, float32 on CPU")
+    ] = "auto"
+    remat: Annotated[bool, setting("recompute each block's activations in the backward pass to save memory")] = True
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class MeshSection:
+    data: Annotated[int, setting("devices along which rows are split; -1 takes what the other axes leave", ge=-1)] = -1
+    fsdp: Annotated[Positive, setting("devices along which rows and weights are split")] = 1
+    tensor: Annotated[Positive, setting("devices along which heads, MLP and vocabulary are split")] = 1
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class RolloutSection:
+    workers: Annotated[Positive, setting("environment processes")] = 2
+    open_episodes: Annotated[Positive, setting("episodes open at once; more than sampling.slots hides slow environments")] = 48
+    step_timeout_s: Annotated[Above0, setting("deadline of one environment step", unit="s")] = 20.0
+    reset_timeout_s: Annotated[Above0, setting("deadline of one environment reset, start-up of a worker included", unit="s")] = 60.0
+    recycle_after: Annotated[Count, setting("episodes after which a worker is replaced, against leaks; 0 never")] = 2000
+    max_failed_share: Annotated[Share, setting("share of failed episodes in one batch above which the run stops")] = 0.5
+    overlap: Annotated[bool, setting("play the next batch, one update behind, while the current one is learnt from")] = False
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class SamplingSection:
+    slots: Annotated[Positive, setting("S, episodes that hold a KV cache on the device at once")] = 32
+    cache_length: Annotated[Positive, setting("C, longest episode", unit="tokens")] = 1024
+    attention_buckets: Annotated[
+        tuple[Positive, ...], setting("cache lengths that decode is compiled for; the last is cache_length", unit="tokens")
+    ] = (512, 1024)
+    prefill_rows: Annotated[Positive, setting("R, slots prefilled in one call")] = 8
+    prefill_buckets: Annotated[
+        tuple[Positive, ...], setting("prompt lengths that prefill is compiled for; longer prompts go in pieces", unit="tokens")
+    ] = (64, 256)
+    decode_chunk: Annotated[Positive, setting("decode steps between two returns to the host", unit="tokens")] = 8
+    max_action_tokens: Annotated[Positive, setting("cap of one action", unit="tokens")] = 24
+    temperature: Annotated[Above0, setting("sampling temperature in training; log-probs are taken at it too")] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class AlgorithmSection:
+    name: Annotated[Literal["ppo", "rloo"], setting("ppo: critic and GAE; rloo: leave-one-out baseline of the group")] = "ppo"
+    group_size: Annotated[Positive, setting("G, plays of one task in a batch")] = 1
+    gamma: Annotated[Share, setting("discount per action token")] = 1.0
+    lam: Annotated[Share, setting("lambda of GAE")] = 1.0
+    clip_low: Annotated[Share, setting("how far below 1 the ratio may count")] = 0.2
+    clip_high: Annotated[NonNegative, setting("how far above 1 the ratio may count")] = 0.2
+    dual_clip: Annotated[float, setting("bound of ratio times a negative advantage; 0 turns it off", ge=0.0)] = 0.0
+    value_clip: Annotated[NonNegative, setting("how far a value may move from the old one in its loss; 0 turns it off")] = 0.5
+    value_coef: Annotated[NonNegative, setting("weight of the value loss")] = 0.5
+    entropy_coef: Annotated[NonNegative, setting("weight of the entropy bonus")] = 0.0
+    kl_coef: Annotated[NonNegative, setting("weight of the KL to the reference (the policy before RL); 0 keeps no reference")] = 0.0
+    kl_place: Annotated[Literal["reward", "loss"], setting("where the KL enters")] = "reward"
+    whiten_advantages: Annotated[bool, setting("advantages to mean 0, variance 1 over the batch's action tokens")] = True
+    loss_mean: Annotated[
+        Literal["token", "sequence_token_mean", "sequence_token_sum"],
+        setting("what the policy loss is averaged over, always with global counts"),
+    ] = "token"
+    epochs: Annotated[Positive, setting("passes over one batch")] = 1
+    minibatches: Annotated[Positive, setting("optimizer steps a pass")] = 4
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class OptimizerSection:
+    learning_rate: Annotated[NonNegative, setting("of the policy in RL")] = 3e-4
+    critic_learning_rate: Annotated[NonNegative, setting("of the critic head, in warm-up and RL")] = 1e-3
+    warmup_steps: Annotated[Count, setting("optimizer steps of linear warm-up, of SFT and RL each")] = 10
+    decay: Annotated[Literal["constant", "linear", "cosine"], setting("shape of the rate after warm-up, to 10 % at the end")] = "constant"
+    b1: Annotated[float, setting("Adam's first-moment decay", ge=0.0, lt=1.0)] = 0.9
+    b2: Annotated[float, setting("Adam's second-moment decay", ge=0.0, lt=1.0)] = 0.95
+    eps: Annotated[Above0, setting("Adam's epsilon")] = 1e-8
+    weight_decay: Annotated[NonNegative, setting("decoupled weight decay, on matrices only")] = 0.0
+    gradient_clip: Annotated[Above0, setting("global norm above which gradients are scaled down")] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class BatchingSection:
+    row_length: Annotated[Positive, setting("T, tokens of a packed row; at least sampling.cache_length + 1", unit="tokens")] = 1025
+    micro_batch_rows: Annotated[Positive, setting("rows whose gradient is taken at once")] = 8
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class SftSection:
+    demonstrations: Annotated[Count, setting("expert episodes, from the first tasks of the train split; 0 skips the stage")] = 64
+    epochs: Annotated[Positive, setting("passes over the demonstrations at most")] = 4
+    batch_episodes: Annotated[Positive, setting("demonstrations an optimizer step")] = 16
+    learning_rate: Annotated[Above0, setting("of SFT")] = 1e-3
+    validation_share: Annotated[float, setting("share of demonstrations kept to choose the best epoch", ge=0.0, lt=1.0)] = 0.1
+    patience: Annotated[Positive, setting("epochs without a better validation loss before SFT ends")] = 3
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class CriticWarmupSection:
+    iterations: Annotated[Count, setting("batches of play from which only the critic learns")] = 2
+    epochs: Annotated[Positive, setting("passes over each of them")] = 2
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class RlSection:
+    iterations: Annotated[Count, setting("play-and-update rounds; 0 skips the stage")] = 50
+    tasks_per_iteration: Annotated[Positive, setting("tasks a round; episodes are this times algorithm.group_size")] = 64
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class EvaluationSection:
+    splits: Annotated[dict[str, Positive], setting("how many tasks of which split are played at stage ends")] = Field(
+        default_factory=dict
+    )
+    temperature: Annotated[NonNegative, setting("of the policy under evaluation; 0 is greedy")] = 0.0
+    every: Annotated[Count, setting("RL iterations between evaluations of the first split on the way; 0 never")] = 0
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class CheckpointSection:
+    every: Annotated[Positive, setting("iterations (SFT: epochs) between checkpoints")] = 10
+    keep: Annotated[Positive, setting("checkpoints kept besides the stages' ends")] = 2
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class LogSection:
+    tensorboard: Annotated[bool, setting("write TensorBoard curves beside metrics.jsonl")] = True
+    episodes: Annotated[Count, setting("whole episodes written to episodes.jsonl an iteration")] = 4
+    console_every_s: Annotated[NonNegative, setting("least time between two progress lines", unit="s")] = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class Config:
+    """A whole run. A YAML file has one mapping a section; only `run` and `env` are required."""
+
+    run: Annotated[RunSection, setting("name, folder and seed")]
+    env: Annotated[EnvSection, setting("what is played")]
+    text: Annotated[TextSection, setting("tokenizer and template")] = TextSection()
+    model: Annotated[ModelSection, setting("the decoder")] = ModelSection()
+    mesh: Annotated[MeshSection, setting("how devices are laid out")] = MeshSection()
+    rollout: Annotated[RolloutSection, setting("environment processes")] = RolloutSection()
+    sampling: Annotated[SamplingSection, setting("how the policy plays")] = SamplingSection()
+    algorithm: Annotated[AlgorithmSection, setting("how credit is assigned and the policy improved")] = AlgorithmSection()
+    optimizer: Annotated[OptimizerSection, setting("AdamW")] = OptimizerSection()
+    batching: Annotated[BatchingSection, setting("shapes of the update")] = BatchingSection()
+    sft: Annotated[SftSection, setting("supervised fine-tuning on demonstrations")] = SftSection()
+    critic_warmup: Annotated[CriticWarmupSection, setting("the critic before RL")] = CriticWarmupSection()
+    rl: Annotated[RlSection, setting("reinforcement learning")] = RlSection()
+    evaluation: Annotated[EvaluationSection, setting("fixed held-out tasks")] = EvaluationSection()
+    checkpoint: Annotated[CheckpointSection, setting("what survives a crash")] = CheckpointSection()
+    log: Annotated[LogSection, setting("what is written down")] = LogSection()

@@ -1,0 +1,94 @@
+"""What an environment is: strings in, strings out, and a list of tasks for every split.
+
+An environment module offers `make(options) -> Environment`, named in a config by import string such as
+`jaxmtrl.envs.textworld:make`. `Environment` describes tasks and makes `TextEnv`s; both live in worker processes
+too, so neither may import jax.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from jaxmtrl.errors import ConfigError
+from jaxmtrl.types import StepResult, Task
+
+
+class TextEnv(Protocol):
+    """One game at a time. A new task is a new `reset`; after `done` or `truncated` only `reset` may follow."""
+
+    def reset(self, task: Task) -> str:
+        """Starts `task` and returns the first observation (with the goal in it)."""
+        ...
+
+    def step(self, action: str) -> StepResult:
+        """Does `action`, the policy's text as it wrote it, and returns what follows."""
+        ...
+
+    def close(self) -> None:
+        """Frees what the game holds; called once, also after an error."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """A named, fixed list of tasks, for example "train", "heldout" or "harder"."""
+
+    name: str
+    tasks: Sequence[Task]
+
+
+class Environment(Protocol):
+    """A family of tasks."""
+
+    def split(self, name: str) -> Split:
+        """The tasks of one split, always the same in the same order. Raises ConfigError for an unknown name."""
+        ...
+
+    def split_names(self) -> Sequence[str]: ...
+
+    def make_env(self) -> TextEnv:
+        """A fresh player of this environment's tasks; called in a worker process."""
+        ...
+
+    def expert_actions(self, task: Task) -> Sequence[str] | None:
+        """Actions that solve `task`, or None where there is no expert."""
+        ...
+
+    def prepare(self, tasks: Sequence[Task], report: Callable[[int, int], None]) -> None:
+        """Makes whatever `tasks` need on disk (compiled games); safe to run twice at once, cheap when all is there.
+
+        Args:
+            report: called with (done, total) as the work goes on.
+        """
+        ...
+
+    @property
+    def max_steps(self) -> int:
+        """Steps after which `step` says truncated."""
+        ...
+
+
+def load_environment(factory: str, options: Mapping[str, Any]) -> Environment:
+    """Resolves an import string `package.module:function` and calls it with `options`.
+
+    Raises:
+        ConfigError: the string, the module or the function is wrong, or the environment refuses its options.
+    """
+    module_name, _, function_name = factory.partition(":")
+    if not module_name or not function_name:
+        raise ConfigError("env.factory", [f'env.factory must look like "package.module:function", got {factory!r}.'])
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as err:
+        raise ConfigError(
+            "env.factory",
+            [f"env.factory {factory!r} cannot be imported: {err}. Install the extra it needs or correct the name."],
+        ) from err
+    make = getattr(module, function_name, None)
+    if make is None:
+        offered = ", ".join(name for name in dir(module) if name.startswith("make")) or "none"
+        raise ConfigError("env.factory", [f"{module_name} has no {function_name!r}; it offers: {offered}."])
+    return make(dict(options))
