@@ -1,0 +1,188 @@
+"""The network: a causal decoder with a critic head, as pure functions of a plain dict of parameters.
+
+`Network` is hashable and static, so it may be closed over or passed as a static argument. Inside it flax nnx
+modules say what a block looks like; outside there are only parameters and arrays.
+Letters: B rows, T tokens, D embed, V vocab, L layers, S slots, C cache length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxmtrl.config.sections import ModelSection
+from jaxmtrl.models.critic import CriticHead
+from jaxmtrl.models.layers import Array, Block, RMSNorm
+
+Params = dict[str, Any]
+
+
+class Outside(nnx.Module):
+    """What stands around the blocks: embedding table, final norm and, unless tied, the output head."""
+
+    def __init__(self, config: DecoderConfig, key: Array):
+        table, head = jax.random.split(key)
+        shape = (config.vocab, config.embed)
+        self.embedding = nnx.Param(jax.random.normal(table, shape, jnp.float32) * 0.02, axes=("vocab", "embed"))
+        self.final_norm = RMSNorm(config.embed, config.norm_eps)
+        if not config.tied_head:
+            self.head = nnx.Param(jax.random.normal(head, shape, jnp.float32) * 0.02, axes=("vocab", "embed"))
+
+    def embed(self, tokens: Array, dtype: Any) -> Array:
+        return self.embedding[...].astype(dtype)[tokens]
+
+    def logits(self, hidden: Array) -> Array:
+        table = self.embedding if not hasattr(self, "head") else self.head
+        return jnp.einsum("...d,vd->...v", hidden, table[...].astype(hidden.dtype)).astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class DecoderConfig:
+    """Sizes of a decoder; see `config.sections.ModelSection` for what each means."""
+
+    vocab: int
+    layers: int
+    embed: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    tied_head: bool
+    rope_theta: float
+    norm_eps: float
+    remat: bool
+    param_dtype: str
+    compute_dtype: str
+
+
+@functools.lru_cache
+def _graph(module: type, config: DecoderConfig) -> tuple[Any, Any, Any]:
+    """(graphdef, treedef of its state, axes tree) of a module, without making arrays."""
+    abstract = nnx.eval_shape(lambda: module(config, jax.random.key(0)))
+    graphdef, state = nnx.split(abstract)
+    axes = jax.tree.map(
+        lambda variable: variable.get_metadata()["axes"], state, is_leaf=lambda x: isinstance(x, nnx.Variable)
+    )
+    return graphdef, jax.tree.structure(state), nnx.to_pure_dict(axes)
+
+
+def _init(module: Callable[..., nnx.Module], config: DecoderConfig, key: Array) -> Params:
+    dtype = jnp.dtype(config.param_dtype)
+    return jax.tree.map(lambda x: x.astype(dtype), nnx.to_pure_dict(nnx.split(module(config, key))[1]))
+
+
+def _bind(module: type, config: DecoderConfig, params: Params) -> Any:
+    graphdef, treedef, _ = _graph(module, config)
+    return nnx.merge(graphdef, jax.tree.unflatten(treedef, jax.tree.leaves(params)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A decoder and its critic head. Parameters: {"policy": {"outside", "layers" (stacked [L, …])}, "critic": {…}}."""
+
+    config: DecoderConfig
+
+    @classmethod
+    def from_section(cls, section: ModelSection, vocab_size: int, compute_dtype: str) -> Network:
+        """A network of the configured sizes; `compute_dtype` is "float32" or "bfloat16" (auto resolved by the caller)."""
+        sizes = {
+            field.name: getattr(section, field.name)
+            for field in dataclasses.fields(DecoderConfig)
+            if field.name not in ("vocab", "compute_dtype")
+        }
+        return cls(DecoderConfig(vocab=vocab_size, compute_dtype=compute_dtype, **sizes))
+
+    def init(self, key: Array) -> Params:
+        """Fresh parameters; a pure function of the key, made to be jitted with output shardings."""
+        outside, layers, critic = jax.random.split(key, 3)
+        layer_keys = jax.random.split(layers, self.config.layers)
+        return {
+            "policy": {
+                "outside": _init(Outside, self.config, outside),
+                "layers": jax.vmap(lambda k: _init(Block, self.config, k))(layer_keys),
+            },
+            "critic": _init(CriticHead, self.config, critic),
+        }
+
+    def axes(self) -> Params:
+        """The tree of `init` with a tuple of logical axis names in place of every array."""
+        stacked = jax.tree.map(
+            lambda names: ("layers", *names), _graph(Block, self.config)[2], is_leaf=lambda x: isinstance(x, tuple)
+        )
+        return {
+            "policy": {"outside": _graph(Outside, self.config)[2], "layers": stacked},
+            "critic": _graph(CriticHead, self.config)[2],
+        }
+
+    def hidden(self, params: Params, tokens: Array, positions: Array, segment_ids: Array) -> Array:
+        """The trunk's normed output for whole rows.
+
+        Args:
+            tokens, positions: i32 [B, T].
+            segment_ids: i32 [B, T]; a token sees earlier tokens of its own segment only; -1 is padding.
+
+        Returns:
+            [B, T, D] in the compute dtype; column t has read tokens 0..t.
+        """
+        outside = _bind(Outside, self.config, params["policy"]["outside"])
+        columns = jnp.arange(tokens.shape[1])
+        causal = columns[:, None] >= columns[None, :]
+        mask = (causal & (segment_ids[:, :, None] == segment_ids[:, None, :]))[:, None]
+
+        def step(x: Array, layer: Params) -> tuple[Array, None]:
+            return _bind(Block, self.config, layer)(x, positions, mask), None
+
+        x = outside.embed(tokens, jnp.dtype(self.config.compute_dtype))
+        x, _ = jax.lax.scan(jax.checkpoint(step) if self.config.remat else step, x, params["policy"]["layers"])
+        return outside.final_norm(x)
+
+    def logits(self, params: Params, hidden: Array) -> Array:
+        """hidden [..., D] → f32 [..., V]."""
+        return _bind(Outside, self.config, params["policy"]["outside"]).logits(hidden)
+
+    def values(self, params: Params, hidden: Array) -> Array:
+        """hidden [..., D] → f32 [...], the critic's estimate of the return still to come."""
+        return _bind(CriticHead, self.config, params["critic"])(hidden)
+
+    def unstack(self, params: Params) -> list[Params]:
+        """The blocks' parameters one by one, as decode wants them: slicing them anew every step costs a third of it."""
+        stacked = params["policy"]["layers"]
+        return [jax.tree.map(lambda leaf, at=layer: leaf[at], stacked) for layer in range(self.config.layers)]
+
+    def cached_hidden(
+        self, outside_params: Params, layers: list[Params], tokens: Array, positions: Array, cache: Any, length: int
+    ) -> tuple[Array, Any]:
+        """The trunk's normed output for new tokens that continue cached rows.
+
+        Args:
+            outside_params: params["policy"]["outside"].
+            layers: of `unstack`.
+            tokens, positions: i32 [B, T]; a position is a cache column; ≥ C means padding.
+            cache: L pairs of keys and values [B, K, C, H].
+            length: static; columns of the cache that are attended to.
+
+        Returns:
+            [B, T, D] and the cache with the new columns written.
+        """
+        outside = _bind(Outside, self.config, outside_params)
+        x = outside.embed(tokens, jnp.dtype(self.config.compute_dtype))
+        written = []
+        for layer, layer_cache in zip(layers, cache, strict=True):
+            x, layer_cache = _bind(Block, self.config, layer).cached(x, positions, layer_cache, length)
+            written.append(layer_cache)
+        return outside.final_norm(x), tuple(written)
+
+    def cached_logits(self, outside_params: Params, hidden: Array) -> Array:
+        """hidden [..., D] → f32 [..., V], from params["policy"]["outside"] alone."""
+        return _bind(Outside, self.config, outside_params).logits(hidden)
+
+
+def parameter_count(params: Params) -> int:
+    """How many numbers a parameter tree (or its shapes) holds."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,0 +1,148 @@
+"""The parts of a decoder block: norm, rotary positions, grouped-query attention, gated MLP.
+
+Letters: B rows, T tokens, D embed, N heads, K kv heads, H head dim, F mlp, C cache length.
+Softmax and norms are computed in f32 whatever the activations' dtype.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+Array = jax.Array
+
+
+def weight(key: Array, shape: tuple[int, ...], axes: tuple[str | None, ...], *, fan_in: int, scale: float = 1.0):
+    """A parameter drawn from a normal of variance scale²/fan_in that carries its logical axis names."""
+    return nnx.Param(jax.random.normal(key, shape, jnp.float32) * (scale * fan_in**-0.5), axes=axes)
+
+
+class RMSNorm(nnx.Module):
+    """x / rms(x) * scale (Zhang & Sennrich, arXiv 1910.07467)."""
+
+    def __init__(self, features: int, eps: float):
+        self.scale = nnx.Param(jnp.ones((features,), jnp.float32), axes=(None,))
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        x32 = x.astype(jnp.float32)
+        normed = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.eps)
+        return (normed * self.scale[...]).astype(x.dtype)
+
+
+def rotate(x: Array, positions: Array, theta: float) -> Array:
+    """Rotary position embedding, halves convention (Su et al., arXiv 2104.09864).
+
+    Args:
+        x: [B, T, heads, H].
+        positions: i32 [B, T].
+        theta: base of the frequencies.
+    """
+    half = x.shape[-1] // 2
+    frequencies = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    angles = positions[..., None, None].astype(jnp.float32) * frequencies  # [B, T, 1, H/2]
+    sin, cos = jnp.sin(angles), jnp.cos(angles)
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
+
+
+class Attention(nnx.Module):
+    """Grouped-query self-attention, over a row or over a cache."""
+
+    def __init__(self, config, key: Array):
+        query, key_, value, out = jax.random.split(key, 4)
+        d, n, k, h = config.embed, config.heads, config.kv_heads, config.head_dim
+        self.query = weight(query, (d, n, h), ("embed", "heads", "head_dim"), fan_in=d)
+        self.key = weight(key_, (d, k, h), ("embed", "kv_heads", "head_dim"), fan_in=d)
+        self.value = weight(value, (d, k, h), ("embed", "kv_heads", "head_dim"), fan_in=d)
+        self.out = weight(
+            out, (n, h, d), ("heads", "head_dim", "embed"), fan_in=n * h, scale=(2 * config.layers) ** -0.5
+        )
+        self.theta = config.rope_theta
+
+    def project(self, x: Array, positions: Array) -> tuple[Array, Array, Array]:
+        """Rotated queries [B, T, N, H] and keys [B, T, K, H], and values [B, T, K, H]."""
+        query = jnp.einsum("btd,dnh->btnh", x, self.query[...].astype(x.dtype))
+        key = jnp.einsum("btd,dkh->btkh", x, self.key[...].astype(x.dtype))
+        value = jnp.einsum("btd,dkh->btkh", x, self.value[...].astype(x.dtype))
+        return rotate(query, positions, self.theta), rotate(key, positions, self.theta), value
+
+    def __call__(self, x: Array, positions: Array, mask: Array) -> Array:
+        """Full-row attention; `mask` bool [B, 1, T, T], True where a query (dim 2) may see a key (dim 3)."""
+        query, key, value = self.project(x, positions)
+        mixed = jax.nn.dot_product_attention(query, key, value, mask=mask)
+        return jnp.einsum("btnh,nhd->btd", mixed, self.out[...].astype(x.dtype))
+
+    def cached(
+        self, x: Array, positions: Array, cache: tuple[Array, Array], length: int
+    ) -> tuple[Array, tuple[Array, Array]]:
+        """Writes T new keys and values into the cache and attends to its first `length` columns.
+
+        Args:
+            x: [B, T, D].
+            positions: i32 [B, T], cache column of each token; columns ≥ C are dropped (padding).
+            cache: keys and values, each [B, K, C, H].
+            length: static; every live position is < length.
+        """
+        query, key, value = self.project(x, positions)
+        keys, values = cache
+        rows = jnp.arange(x.shape[0])[:, None]
+        keys = keys.at[rows, :, positions].set(key.astype(keys.dtype), mode="drop")
+        values = values.at[rows, :, positions].set(value.astype(values.dtype), mode="drop")
+        mixed = attend_cache(query, keys[:, :, :length], values[:, :, :length], positions)
+        return jnp.einsum("btnh,nhd->btd", mixed, self.out[...].astype(x.dtype)), (keys, values)
+
+
+def attend_cache(query: Array, keys: Array, values: Array, positions: Array) -> Array:
+    """Attention of queries [B, T, N, H] over cached keys and values [B, K, C, H]; column c is seen from c ≤ position."""
+    batch, tokens, heads, width = query.shape
+    kv_heads, columns = keys.shape[1], keys.shape[2]
+    grouped = query.reshape(batch, tokens, kv_heads, heads // kv_heads, width)
+    scores = jnp.einsum("btkgh,bkch->bkgtc", grouped, keys.astype(query.dtype)).astype(jnp.float32) * width**-0.5
+    seen = jnp.arange(columns) <= positions[:, :, None]  # [B, T, C]
+    scores = jnp.where(seen[:, None, None], scores, jnp.finfo(jnp.float32).min)
+    shares = jax.nn.softmax(scores, axis=-1).astype(query.dtype)
+    return jnp.einsum("bkgtc,bkch->btkgh", shares, values.astype(query.dtype)).reshape(batch, tokens, heads, width)
+
+
+class GatedMlp(nnx.Module):
+    """silu(x·gate) * (x·up) · down (Shazeer, arXiv 2002.05202)."""
+
+    def __init__(self, config, key: Array):
+        gate, up, down = jax.random.split(key, 3)
+        d, f = config.embed, config.mlp
+        self.gate = weight(gate, (d, f), ("embed", "mlp"), fan_in=d)
+        self.up = weight(up, (d, f), ("embed", "mlp"), fan_in=d)
+        self.down = weight(down, (f, d), ("mlp", "embed"), fan_in=f, scale=(2 * config.layers) ** -0.5)
+
+    def __call__(self, x: Array) -> Array:
+        gated = jax.nn.silu(jnp.einsum("btd,df->btf", x, self.gate[...].astype(x.dtype)))
+        return jnp.einsum(
+            "btf,fd->btd",
+            gated * jnp.einsum("btd,df->btf", x, self.up[...].astype(x.dtype)),
+            self.down[...].astype(x.dtype),
+        )
+
+
+class Block(nnx.Module):
+    """Pre-norm attention and MLP with residual connections."""
+
+    def __init__(self, config, key: Array):
+        attention, mlp = jax.random.split(key)
+        self.attention_norm = RMSNorm(config.embed, config.norm_eps)
+        self.attention = Attention(config, attention)
+        self.mlp_norm = RMSNorm(config.embed, config.norm_eps)
+        self.mlp = GatedMlp(config, mlp)
+
+    def __call__(self, x: Array, positions: Array, mask: Array) -> Array:
+        x = x + self.attention(self.attention_norm(x), positions, mask)
+        return x + self.mlp(self.mlp_norm(x))
+
+    def cached(
+        self, x: Array, positions: Array, cache: tuple[Array, Array], length: int
+    ) -> tuple[Array, tuple[Array, Array]]:
+        """As `__call__`, over a cache; see `Attention.cached`."""
+        mixed, cache = self.attention.cached(self.attention_norm(x), positions, cache, length)
+        x = x + mixed
+        return x + self.mlp(self.mlp_norm(x)), cache

@@ -1,0 +1,177 @@
+"""The slots engine: plays many episodes at once, each owning a row of the KV cache for its whole life.
+
+A turn is a prefill of the tokens that are new since the last action (which also samples the action's first token)
+and then decode in chunks until a stop token or the cap. The last token of an action is never fed to the network
+until the next turn, whose prefill begins with it. Knows nothing of text, environments or episodes beyond a slot.
+Letters: S slots, R prefill rows, P prefill bucket, A action cap, C cache length, V vocab.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxmtrl.config.sections import SamplingSection
+from jaxmtrl.errors import CapacityError
+from jaxmtrl.models.decoder import Network, Params
+from jaxmtrl.sampling.programs import SlotState, compile_programs
+from jaxmtrl.types import TurnStop
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """One finished action."""
+
+    slot: int
+    ids: np.ndarray  # i32 [n], 1 ≤ n ≤ A, the stop token included if it was sampled
+    logprobs: np.ndarray  # f32 [n]
+    stop: TurnStop
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Prompt:
+    """A slot's tokens on their way into the cache."""
+
+    slot: int
+    ids: np.ndarray
+
+
+class Engine:
+    """Host side of the slots: `open` a slot, `submit` its prompts, `step` until its action comes back, `close` it."""
+
+    def __init__(self, network: Network, section: SamplingSection, stop_ids: Sequence[int], mesh: Mesh):
+        self._section = section
+        self._programs = compile_programs(network, section, tuple(sorted(stop_ids)), mesh)
+        self._state: SlotState = self._programs.empty()
+        self._weights = None
+        self.version = -1
+        self._cached = np.zeros(section.slots, np.int64)  # columns of the cache that are written
+        self._ends = np.zeros(section.slots, np.int64)  # columns when the current prompt was in
+        self._carry: list[np.ndarray] = [np.zeros(0, np.int32)] * section.slots  # sampled but not yet fed
+        self._queue: deque[_Prompt] = deque()
+        self._playing: set[int] = set()  # slots whose action is being decoded
+        self._free = list(range(section.slots - 1, -1, -1))
+        self.tokens_prefilled = 0
+        self.tokens_sampled = 0
+
+    @property
+    def programs(self) -> int:
+        """Programs compiled so far; stays at the plan."""
+        return self._programs.count
+
+    @property
+    def plan(self) -> str:
+        """The compiled programs in one line."""
+        return self._programs.plan
+
+    @property
+    def free_slots(self) -> int:
+        return len(self._free)
+
+    @property
+    def busy(self) -> bool:
+        """Whether `step` has anything to do."""
+        return bool(self._queue or self._playing)
+
+    def load(self, params: Params, version: int) -> None:
+        """Plays with `params` from here on. Every slot must be closed: a cache of old weights is never read again."""
+        if len(self._free) != self._section.slots:
+            raise RuntimeError(f"{self._section.slots - len(self._free)} slots hold a cache of older weights")
+        self._weights = self._programs.weights(params)
+        self.version = version
+
+    def open(self, seed: Sequence[int], temperature: float) -> int:
+        """Takes a slot for a new episode whose draws depend on `seed` (two 32-bit numbers) alone, not on the slot."""
+        slot = self._free.pop()
+        self._cached[slot] = 0
+        self._carry[slot] = np.zeros(0, np.int32)
+        self._state = self._programs.open(self._state, np.int32(slot), np.asarray(seed, np.uint32), np.float32(temperature))
+        return slot
+
+    def close(self, slot: int) -> None:
+        """Gives a slot back; its action, if one is under way, is dropped."""
+        if slot in self._playing:
+            self._playing.discard(slot)
+            self._state = self._programs.stop(self._state, np.int32(slot))
+        self._queue = deque(prompt for prompt in self._queue if prompt.slot != slot)
+        self._free.append(slot)
+
+    def room(self, slot: int) -> int:
+        """Cache columns left for new prompt tokens and the action together."""
+        return int(self._section.cache_length - self._cached[slot] - len(self._carry[slot]))
+
+    def submit(self, slot: int, ids: np.ndarray) -> None:
+        """Queues the tokens new since the slot's last action; the action's cap shrinks to the room that is left.
+
+        Raises:
+            CapacityError: no action token would fit after them.
+        """
+        if len(ids) > self.room(slot):
+            raise CapacityError(
+                f"{len(ids)} new tokens leave no room for an action: slot has {self.room(slot)} of "
+                f"{self._section.cache_length} columns; raise sampling.cache_length or end the episode"
+            )
+        self._queue.append(_Prompt(slot=slot, ids=np.concatenate([self._carry[slot], ids]).astype(np.int32)))
+        self._carry[slot] = np.zeros(0, np.int32)
+
+    def step(self) -> list[Sampled]:
+        """Prefills up to R queued prompts, decodes one chunk, and returns the actions that ended."""
+        if self._queue:
+            self._prefill()
+        if not self._playing:
+            return []
+        needed = int(max(self._cached[slot] for slot in self._playing)) + self._section.decode_chunk
+        self._state = self._programs.decode(self._weights, self._state, needed)
+        tokens, logprobs, emitted, active = jax.device_get(
+            (self._state.tokens, self._state.logprobs, self._state.emitted, self._state.active)
+        )
+        finished = []
+        for slot in sorted(self._playing):
+            count = int(emitted[slot])
+            self._cached[slot] = self._ends[slot] + count - 1
+            if not active[slot]:
+                finished.append(self._finish(slot, tokens[slot, :count].copy(), logprobs[slot, :count].copy()))
+        return finished
+
+    def _finish(self, slot: int, ids: np.ndarray, logprobs: np.ndarray) -> Sampled:
+        self._playing.discard(slot)
+        self._carry[slot] = ids[-1:]
+        self.tokens_sampled += len(ids)
+        stopped = int(ids[-1]) in self._programs.stop_ids
+        return Sampled(slot=slot, ids=ids, logprobs=logprobs, stop=TurnStop.STOP_TOKEN if stopped else TurnStop.LENGTH)
+
+    def _prefill(self) -> None:
+        """One call of the smallest program that holds the next R prompts; longer ones go in pieces, in order."""
+        section = self._section
+        taken = [self._queue.popleft() for _ in range(min(section.prefill_rows, len(self._queue)))]
+        longest = max(len(prompt.ids) for prompt in taken)
+        bucket = next((b for b in section.prefill_buckets if b >= longest), section.prefill_buckets[-1])
+        rows = section.prefill_rows
+        slots = np.full(rows, section.slots, np.int32)  # beyond the last slot: an empty row
+        tokens = np.zeros((rows, bucket), np.int32)
+        starts, counts = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
+        last, budgets = np.zeros(rows, bool), np.zeros(rows, np.int32)
+        for row, prompt in enumerate(taken):
+            piece = prompt.ids[:bucket]
+            slots[row], counts[row], starts[row] = prompt.slot, len(piece), self._cached[prompt.slot]
+            tokens[row, : len(piece)] = piece
+            last[row] = len(prompt.ids) <= bucket
+            self._cached[prompt.slot] += len(piece)
+            self.tokens_prefilled += len(piece)
+            if last[row]:
+                end = self._cached[prompt.slot]
+                self._ends[prompt.slot] = end
+                # The last action token needs no column of its own until the next turn.
+                budgets[row] = min(section.max_action_tokens, section.cache_length - end + 1)
+                self._playing.add(prompt.slot)
+            else:
+                self._queue.appendleft(_Prompt(slot=prompt.slot, ids=prompt.ids[bucket:]))
+        needed = int((starts + counts).max())
+        self._state = self._programs.prefill(
+            self._weights, self._state, needed, slots, tokens, starts, counts, last, budgets
+        )
