@@ -1,0 +1,230 @@
+"""Builds the parts of a run from its config; the only place that knows which part is made of which section."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+from jax.sharding import Mesh
+
+from jaxmtrl.config.sections import Config
+from jaxmtrl.envs.base import Environment, load_environment
+from jaxmtrl.errors import ConfigError
+from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
+from jaxmtrl.learner.programs import Learner
+from jaxmtrl.models.decoder import Network
+from jaxmtrl.parallel.mesh import make_mesh
+from jaxmtrl.progress import Progress
+from jaxmtrl.rollout.collect import Player
+from jaxmtrl.rollout.demonstrate import ExpertTurn, demonstrate
+from jaxmtrl.rollout.pool import MultiprocessPool
+from jaxmtrl.run_folder import RunFolder
+from jaxmtrl.sampling.engine import Engine
+from jaxmtrl.text import tokenizer as tokenizers
+from jaxmtrl.text.template import ChatTemplate, audit, chatml
+from jaxmtrl.text.tokenizer import Tokenizer
+from jaxmtrl.types import Task
+
+_TOKENIZER_GAMES = 512  # games whose text is enough to train a tokenizer on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Everything a run is made of, ready to play and to learn."""
+
+    environment: Environment
+    train_tasks: Sequence[Task]
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    network: Network
+    mesh: Mesh
+    optimizers: dict[str, Optimizer]
+    learner: Learner
+    engine: Engine
+    pool: MultiprocessPool
+    player: Player
+
+    def close(self) -> None:
+        """Ends the environment processes."""
+        self.pool.close()
+
+
+def use_compilation_cache(folder: str) -> None:
+    """Keeps compiled programs in `folder` between runs; empty keeps none."""
+    if folder:
+        jax.config.update("jax_compilation_cache_dir", str(Path(folder).absolute()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def tasks_of(environment: Environment, name: str, count: int | None, field: str) -> Sequence[Task]:
+    """The first `count` tasks of a split, or all.
+
+    Raises:
+        ConfigError: there is no such split or it has fewer tasks; names `field`.
+    """
+    names = list(environment.split_names())
+    if name not in names:
+        raise ConfigError("the config", [f"{field}: no split {name!r}; this environment has {', '.join(names)}."])
+    tasks = environment.split(name).tasks
+    if count is not None and count > len(tasks):
+        raise ConfigError(
+            "the config", [f"{field}: split {name!r} has {len(tasks)} tasks, {count} wanted; lower it or widen the split."]
+        )
+    return tasks[:count] if count is not None else tasks
+
+
+def assemble(config: Config, folder: RunFolder, progress: Progress) -> Parts:
+    """Makes the parts, cheapest first, so that a mistake is met before the minutes are spent.
+
+    Raises:
+        ConfigError: a section asks for what the environment or the devices do not have.
+    """
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    environment = load_environment(config.env.factory, config.env.options)
+    train_tasks = tasks_of(environment, config.env.train_split, None, "env.train_split")
+    tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")
+    evaluated = [
+        task
+        for name, count in config.evaluation.splits.items()
+        for task in tasks_of(environment, name, count, f"evaluation.splits.{name}")
+    ]
+    prepare(environment, [*train_tasks, *evaluated], progress)
+    pool = MultiprocessPool(
+        config.env.factory,
+        config.env.options,
+        workers=config.rollout.workers,
+        step_timeout_s=config.rollout.step_timeout_s,
+        reset_timeout_s=config.rollout.reset_timeout_s,
+        recycle_after=config.rollout.recycle_after,
+    )
+    try:
+        tokenizer = make_tokenizer(config, folder, environment, pool, train_tasks)
+        template = chatml(tokenizer)
+        print(f"template: {audit(template.render, tokenizer).describe()}", flush=True)
+        return _compiled_parts(config, mesh, environment, train_tasks, pool, tokenizer, template)
+    except BaseException:
+        pool.close()
+        raise
+
+
+def _compiled_parts(
+    config: Config,
+    mesh: Mesh,
+    environment: Environment,
+    train_tasks: Sequence[Task],
+    pool: MultiprocessPool,
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+) -> Parts:
+    dtype = config.model.compute_dtype
+    if dtype == "auto":
+        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    network = Network.from_section(config.model, tokenizer.vocab_size, dtype)
+    optimizers = make_optimizers(config, network)
+    engine = Engine(network, config.sampling, sorted(template.stop_ids), mesh)
+    print(engine.plan, flush=True)
+    player = Player(
+        engine,
+        pool,
+        tokenizer=tokenizer,
+        template=template,
+        system_prompt=config.text.system_prompt,
+        open_episodes=config.rollout.open_episodes,
+        max_tokens=config.batching.row_length - 1,
+        max_failed_share=config.rollout.max_failed_share,
+    )
+    learner = Learner(
+        network,
+        mesh,
+        optimizers=optimizers,
+        algorithm=config.algorithm,
+        temperature=config.sampling.temperature,
+    )
+    return Parts(
+        environment=environment,
+        train_tasks=train_tasks,
+        tokenizer=tokenizer,
+        template=template,
+        network=network,
+        mesh=mesh,
+        optimizers=optimizers,
+        learner=learner,
+        engine=engine,
+        pool=pool,
+        player=player,
+    )
+
+
+def prepare(environment: Environment, tasks: Sequence[Task], progress: Progress) -> None:
+    """Has the environment make what `tasks` need, with a progress line where that takes time."""
+    progress.stage("games", total=len(tasks))
+    seen = 0
+
+    def report(done: int, total: int) -> None:
+        nonlocal seen
+        progress.advance(done - seen)
+        seen = done
+
+    environment.prepare(tasks, report)
+    progress.close()
+
+
+def make_optimizers(config: Config, network: Network) -> dict[str, Optimizer]:
+    """One optimizer a kind of update, each with its own schedule over the steps its stage will take."""
+    section, algorithm = config.optimizer, config.algorithm
+    trained = config.sft.demonstrations - round(config.sft.demonstrations * config.sft.validation_share)
+    steps = {
+        "sft": config.sft.epochs * max(1, -(-trained // config.sft.batch_episodes)),
+        "critic": config.critic_warmup.iterations * config.critic_warmup.epochs * algorithm.minibatches,
+        "policy": config.rl.iterations * algorithm.epochs * algorithm.minibatches,
+    }
+    rates = {
+        "sft": (config.sft.learning_rate, 0.0),
+        "critic": (0.0, section.critic_learning_rate),
+        "policy": (section.learning_rate, section.critic_learning_rate),
+    }
+    return {
+        kind: make_optimizer(
+            section,
+            network,
+            learning_rate=rates[kind][0],
+            critic_learning_rate=rates[kind][1],
+            total_steps=max(1, steps[kind]),
+            warmup_steps=section.warmup_steps,
+        )
+        for kind in steps
+    }
+
+
+def make_tokenizer(
+    config: Config, folder: RunFolder, environment: Environment, pool: MultiprocessPool, train_tasks: Sequence[Task]
+) -> Tokenizer:
+    """The run's tokenizer: read from its folder, or made once and written there."""
+    if folder.tokenizer.exists():
+        return tokenizers.load(folder.tokenizer)
+    if config.text.tokenizer == "byte":
+        tokenizer = tokenizers.byte_tokenizer()
+    else:
+        texts = game_texts(environment, pool, train_tasks[:_TOKENIZER_GAMES])
+        tokenizer = tokenizers.train_bpe([config.text.system_prompt, *texts], config.text.vocab_size)
+    tokenizer.save(folder.tokenizer)
+    return tokenizer
+
+
+def game_texts(environment: Environment, pool: MultiprocessPool, tasks: Sequence[Task]) -> list[str]:
+    """What is said in games: the expert's plays where there is an expert, else first observations."""
+    if tasks and environment.expert_actions(tasks[0]) is not None:
+        plays: list[list[ExpertTurn]] = demonstrate(environment, pool, tasks)
+        return [text for turns in plays for turn in turns for text in (turn.observation, turn.action)]
+    texts, open_ = [], set(range(len(tasks)))
+    for index in open_:
+        pool.reset(index, tasks[index])
+    while open_:
+        for event in pool.receive(None):
+            if event.episode in open_:
+                texts.append((event.episode, event.observation))
+                open_.discard(event.episode)
+                pool.release(event.episode)
+    return [text for _, text in sorted(texts)]

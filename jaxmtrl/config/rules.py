@@ -1,0 +1,186 @@
+"""Rules between fields of a config: what each section alone cannot know.
+
+Every rule names the fields it reads, so that it is left out when one of them is already reported as wrong.
+Messages name the fields with their values, and the cure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from jaxmtrl.config.sections import Config
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One fact that must hold between fields."""
+
+    fields: tuple[str, ...]  # dotted names of all fields that `check` reads
+    check: Callable[[Config], str | None]  # a message when broken
+
+
+RULES: list[Rule] = []
+
+
+def broken_rules(config: Config, *, without: Collection[str] = ()) -> list[str]:
+    """Messages of all rules that `config` breaks, in the order of the file.
+
+    Args:
+        config: a config whose fields are each valid alone.
+        without: dotted names of fields that are known to be wrong; rules that read them say nothing.
+    """
+    messages = []
+    for rule in RULES:
+        if not any(field in without for field in rule.fields):
+            message = rule.check(config)
+            if message is not None:
+                messages.append(message)
+    return messages
+
+
+def _rule(*fields: str) -> Callable[[Callable[[Config], str | None]], Callable[[Config], str | None]]:
+    def register(check: Callable[[Config], str | None]) -> Callable[[Config], str | None]:
+        RULES.append(Rule(fields, check))
+        return check
+
+    return register
+
+
+@_rule("env.factory")
+def _factory_is_an_import_string(config: Config) -> str | None:
+    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", config.env.factory):
+        return None
+    return (
+        f"env.factory: got {config.env.factory!r}, wanted package.module:function, "
+        "for example jaxmtrl.envs.textworld:make"
+    )
+
+
+@_rule("model.heads", "model.kv_heads")
+def _kv_heads_divide_heads(config: Config) -> str | None:
+    heads, kv_heads = config.model.heads, config.model.kv_heads
+    if heads % kv_heads == 0:
+        return None
+    divisors = ", ".join(str(number) for number in range(1, heads + 1) if heads % number == 0)
+    return (
+        f"model.kv_heads: got {kv_heads}, which does not divide model.heads ({heads}); set model.kv_heads to {divisors}"
+    )
+
+
+@_rule("model.head_dim")
+def _head_dim_is_even(config: Config) -> str | None:
+    width = config.model.head_dim
+    if width % 2 == 0:
+        return None
+    return f"model.head_dim: got {width}, wanted an even number (rotary positions turn pairs); set {width + 1}"
+
+
+@_rule("sampling.attention_buckets", "sampling.cache_length")
+def _attention_buckets_end_at_the_cache(config: Config) -> str | None:
+    buckets, length = config.sampling.attention_buckets, config.sampling.cache_length
+    if _ascending(buckets) and buckets[-1] == length:
+        return None
+    cure = sorted({bucket for bucket in buckets if bucket < length} | {length})
+    return (
+        f"sampling.attention_buckets: got {list(buckets)}, wanted ascending lengths that end at "
+        f"sampling.cache_length ({length}); set {cure}"
+    )
+
+
+@_rule("sampling.prefill_buckets", "sampling.cache_length")
+def _prefill_buckets_fit_the_cache(config: Config) -> str | None:
+    buckets, length = config.sampling.prefill_buckets, config.sampling.cache_length
+    if _ascending(buckets) and buckets[-1] <= length:
+        return None
+    cure = sorted({min(bucket, length) for bucket in buckets} or {min(64, length)})
+    return (
+        f"sampling.prefill_buckets: got {list(buckets)}, wanted ascending lengths up to sampling.cache_length "
+        f"({length}); set {cure}"
+    )
+
+
+@_rule("sampling.max_action_tokens", "sampling.cache_length")
+def _an_action_fits_the_cache(config: Config) -> str | None:
+    cap, length = config.sampling.max_action_tokens, config.sampling.cache_length
+    if cap < length:
+        return None
+    return (
+        f"sampling.max_action_tokens: got {cap}, wanted less than sampling.cache_length ({length}), which also holds "
+        "the prompts; lower the first or raise the second"
+    )
+
+
+@_rule("batching.row_length", "sampling.cache_length")
+def _a_row_holds_the_longest_episode(config: Config) -> str | None:
+    row, length = config.batching.row_length, config.sampling.cache_length
+    if row >= length + 1:
+        return None
+    return (
+        f"batching.row_length: got {row}, wanted at least sampling.cache_length + 1 ({length + 1}): a row holds the "
+        f"longest episode and its bootstrap column; set batching.row_length to {length + 1}"
+    )
+
+
+@_rule("algorithm.name", "algorithm.group_size")
+def _rloo_needs_a_peer(config: Config) -> str | None:
+    algorithm = config.algorithm
+    if algorithm.name != "rloo" or algorithm.group_size >= 2:
+        return None
+    return (
+        f"algorithm.group_size: got {algorithm.group_size}, wanted at least 2 for algorithm.name rloo (leave-one-out "
+        "needs a peer); set algorithm.group_size to 4, or algorithm.name to ppo"
+    )
+
+
+@_rule("algorithm.minibatches", "rl.tasks_per_iteration", "algorithm.group_size")
+def _a_minibatch_has_an_episode(config: Config) -> str | None:
+    minibatches, tasks, group = (
+        config.algorithm.minibatches,
+        config.rl.tasks_per_iteration,
+        config.algorithm.group_size,
+    )
+    if minibatches <= tasks * group:
+        return None
+    return (
+        f"algorithm.minibatches: got {minibatches}, wanted at most the {tasks * group} episodes of an iteration "
+        f"(rl.tasks_per_iteration {tasks} x algorithm.group_size {group}); lower it or play more"
+    )
+
+
+@_rule("rollout.overlap")
+def _overlap_is_not_available(config: Config) -> str | None:
+    if not config.rollout.overlap:
+        return None
+    return (
+        "rollout.overlap: got true, wanted false: playing one update behind is not yet available, because it needs "
+        "importance weights that the losses do not have; set rollout.overlap to false"
+    )
+
+
+@_rule("sft.batch_episodes", "sft.demonstrations")
+def _an_sft_batch_fits_the_demonstrations(config: Config) -> str | None:
+    batch, demonstrations = config.sft.batch_episodes, config.sft.demonstrations
+    if demonstrations == 0 or batch <= demonstrations:
+        return None
+    return (
+        f"sft.batch_episodes: got {batch}, wanted at most sft.demonstrations ({demonstrations}); lower the first or "
+        "raise the second (0 demonstrations skips SFT)"
+    )
+
+
+@_rule("sft.validation_share", "sft.demonstrations")
+def _a_demonstration_is_left_to_train_on(config: Config) -> str | None:
+    share, demonstrations = config.sft.validation_share, config.sft.demonstrations
+    if demonstrations == 0 or demonstrations - round(share * demonstrations) >= 1:
+        return None
+    return (
+        f"sft.validation_share: got {share}, which leaves none of sft.demonstrations ({demonstrations}) to train on; "
+        "lower the share or raise the demonstrations"
+    )
+
+
+def _ascending(lengths: tuple[int, ...]) -> bool:
+    """Strictly ascending and not empty."""
+    return bool(lengths) and all(low < high for low, high in zip(lengths, lengths[1:]))

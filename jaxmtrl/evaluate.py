@@ -1,0 +1,57 @@
+"""`python -m jaxmtrl.evaluate --run DIR [--split NAME …]`: plays held-out tasks with a policy of a finished or running run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parses the command line, plays, prints a table and one JSON line a split."""
+    from jaxmtrl.config.help import describe_config
+    from jaxmtrl.errors import JaxmtrlError
+
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxmtrl.evaluate",
+        description="Plays fixed tasks with a policy of a run: success with its 95 % interval, steps, invalid actions.",
+        epilog="Fields of the run's config:\n\n" + describe_config(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--run", required=True, metavar="DIR", help="run folder, for example runs/quickstart")
+    parser.add_argument(
+        "--split", action="append", metavar="NAME", help="split to play, may be repeated; all evaluated ones if absent"
+    )
+    parser.add_argument("--n", type=int, metavar="N", help="tasks a split; as in the run's config if absent")
+    parser.add_argument(
+        "--policy",
+        default="latest",
+        choices=("latest", "untrained", "sft", "rl"),
+        help="policy at the end of a stage, or of the newest checkpoint (default)",
+    )
+    parser.add_argument(
+        "--temperature", type=float, metavar="T", help="sampling temperature, 0 is greedy; as in the config if absent"
+    )
+    parser.add_argument("--episodes", metavar="FILE", help="write the played episodes here, one JSON line each")
+    parsed = parser.parse_args(arguments)
+    try:
+        from jaxmtrl.replay import evaluate_run
+
+        results = evaluate_run(
+            parsed.run,
+            splits=parsed.split,
+            n=parsed.n,
+            policy=parsed.policy,
+            temperature=parsed.temperature,
+            episodes_file=parsed.episodes,
+        )
+    except JaxmtrlError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    for split, figures in results.items():
+        print(json.dumps({"split": split, "policy": parsed.policy, **figures}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""How good a policy is: fixed tasks of every split, mean with its confidence interval, failures kept apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jaxmtrl.envs.base import Environment
+from jaxmtrl.rollout.collect import Player, seeded_plays
+from jaxmtrl.types import Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitResult:
+    """What one policy did on one split. Failed episodes count in `failed` and nowhere else."""
+
+    success: float  # share of played episodes that were solved; NaN if none was played to its end
+    ci95: tuple[float, float]  # Wilson interval of `success`
+    n: int  # episodes played to an end
+    failed: int
+    mean_return: float
+    mean_turns: float
+    invalid_action_rate: float  # share of turns the environment did not understand
+
+    def as_dict(self) -> dict:
+        """For result.json."""
+        return {
+            "success": round(self.success, 4),
+            "ci95": [round(bound, 4) for bound in self.ci95],
+            "n": self.n,
+            "failed": self.failed,
+            "return": round(self.mean_return, 4),
+            "turns": round(self.mean_turns, 2),
+            "invalid_action_rate": round(self.invalid_action_rate, 4),
+        }
+
+
+def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Confidence interval of a share (Wilson 1927), which stays inside [0, 1] and is not empty at 0 and n.
+
+    (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)
+
+    Args:
+        successes: 0 ≤ successes ≤ n.
+        n: trials; (0, 1) if there was none.
+        z: normal quantile, 1.96 for 95 %.
+    """
+    if n == 0:
+        return 0.0, 1.0
+    p, spread = successes / n, z * z / n
+    centre = p + spread / 2
+    half = z * math.sqrt(p * (1 - p) / n + spread / (4 * n))
+    return max(0.0, (centre - half) / (1 + spread)), min(1.0, (centre + half) / (1 + spread))
+
+
+def summarise(episodes: Sequence[Episode]) -> SplitResult:
+    """The figures of some episodes of one policy."""
+    played = [episode for episode in episodes if not episode.failed]
+    n = len(played)
+    wins = sum(episode.success for episode in played)
+    turns = [turn for episode in played for turn in episode.turns]
+    return SplitResult(
+        success=wins / n if n else math.nan,
+        ci95=wilson_interval(wins, n),
+        n=n,
+        failed=len(episodes) - n,
+        mean_return=sum(episode.episode_return for episode in played) / n if n else math.nan,
+        mean_turns=len(turns) / n if n else math.nan,
+        invalid_action_rate=sum(turn.metrics.get("invalid_action", 0.0) for turn in turns) / len(turns)
+        if turns
+        else math.nan,
+    )
+
+
+def evaluate(
+    player: Player,
+    environment: Environment,
+    splits: Mapping[str, int],
+    *,
+    temperature: float,
+    seed: int,
+    report: Callable[[str, Episode], None] | None = None,
+) -> dict[str, SplitResult]:
+    """Plays the first n tasks of each split once, the same ones with the same draws for every policy.
+
+    Args:
+        splits: how many tasks of which split.
+        temperature: of the policy; 0 is greedy.
+        seed: of the draws at a temperature above 0.
+        report: called with the split's name and each episode as it ends.
+    """
+    results = {}
+    for number, (name, count) in enumerate(splits.items()):
+        plays = seeded_plays(environment.split(name).tasks[:count], group_size=1, seed=(seed, 0xE7A1, number))
+        episodes = player.play(
+            plays, temperature=temperature, report=(lambda episode, name=name: report(name, episode)) if report else None
+        )
+        results[name] = summarise(episodes)
+    return results

@@ -1,0 +1,105 @@
+"""AdamW with one learning rate for the policy and one for the critic.
+
+The two halves keep separate states, so that a stage that trains one of them leaves the other's weights and moments
+exactly as they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxmtrl.config.sections import OptimizerSection
+from jaxmtrl.models.decoder import Network
+
+FINAL_SHARE = 0.1  # of the peak rate, at the end of a decay
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """How gradients move parameters {"policy": …, "critic": …}."""
+
+    halves: Mapping[str, optax.GradientTransformation]  # one a top-level key of the parameters
+    gradient_clip: float  # global norm, over what is trained, above which gradients are scaled down
+
+    def init(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Zero moments, f32 whatever the parameters are."""
+        return {name: half.init(_f32(params[name])) for name, half in self.halves.items()}
+
+    def step(
+        self, grads: dict[str, Any], opt_state: dict[str, Any], params: dict[str, Any], *, norm: jax.Array
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """One step of the halves that `grads` has; the others come back untouched.
+
+        Args:
+            grads: tree of f32 gradients, with one key for every half that is trained.
+            norm: f32 [], global norm of `grads`.
+
+        Returns:
+            (params, opt_state).
+        """
+        scale = jnp.minimum(1.0, self.gradient_clip / jnp.maximum(norm, jnp.finfo(jnp.float32).tiny))
+        params, opt_state = dict(params), dict(opt_state)
+        for name, half_grads in grads.items():
+            scaled = jax.tree.map(lambda grad: grad * scale, half_grads)
+            updates, opt_state[name] = self.halves[name].update(scaled, opt_state[name], _f32(params[name]))
+            params[name] = optax.apply_updates(params[name], updates)
+        return params, opt_state
+
+
+def make_optimizer(
+    section: OptimizerSection,
+    network: Network,
+    *,
+    learning_rate: float,
+    critic_learning_rate: float,
+    total_steps: int,
+    warmup_steps: int,
+) -> Optimizer:
+    """AdamW as configured; its state has the same layout whatever the stage.
+
+    Args:
+        learning_rate, critic_learning_rate: peak rates of the two halves.
+        total_steps: optimizer steps of the stage; a decay ends there.
+        warmup_steps: steps of linear warm-up; 0 starts at the peak.
+    """
+    axes = network.axes()
+    rates = {"policy": learning_rate, "critic": critic_learning_rate}
+    halves = {
+        name: optax.adamw(
+            _schedule(rate, warmup_steps=warmup_steps, total_steps=total_steps, decay=section.decay),
+            b1=section.b1,
+            b2=section.b2,
+            eps=section.eps,
+            weight_decay=section.weight_decay,
+            mask=jax.tree.map(is_matrix, axes[name], is_leaf=lambda node: isinstance(node, tuple)),
+        )
+        for name, rate in rates.items()
+    }
+    return Optimizer(halves=halves, gradient_clip=section.gradient_clip)
+
+
+def is_matrix(names: tuple[str | None, ...]) -> bool:
+    """Whether a weight with these dimensions is a matrix; being stacked by layer does not make one of a vector."""
+    return len([name for name in names if name != "layers"]) >= 2
+
+
+def _schedule(peak: float, *, warmup_steps: int, total_steps: int, decay: str) -> optax.Schedule:
+    """The rate of optimizer step 0, 1, …: linear warm-up whose first step is peak / warmup_steps, then the decay."""
+
+    def rate(step: Any) -> Any:
+        warm = jnp.minimum(1.0, (step + 1) / max(1, warmup_steps))
+        progress = jnp.clip((step - warmup_steps) / max(1, total_steps - warmup_steps), 0.0, 1.0)
+        left = {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + jnp.cos(jnp.pi * progress))}[decay]
+        return peak * warm * (FINAL_SHARE + (1 - FINAL_SHARE) * left)
+
+    return rate
+
+
+def _f32(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)

@@ -1,0 +1,181 @@
+"""The learner's compiled programs: each is compiled once a shape, ahead of its call, with pinned output shardings.
+
+The functions they are made of are pure and live beside this file; here is only what to compile, and how often it was.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxmtrl.batch import Targets
+from jaxmtrl.config.sections import AlgorithmSection
+from jaxmtrl.learner.device import DeviceBatch
+from jaxmtrl.learner.objective import Kind, Objective
+from jaxmtrl.learner.optimizer import Optimizer
+from jaxmtrl.learner.score import Scores
+from jaxmtrl.learner.state import TrainState, state_shardings
+from jaxmtrl.learner.targets import TargetMetrics, make_targets
+from jaxmtrl.learner.update import UpdateMetrics, mean_loss, score_batch, update
+from jaxmtrl.models.decoder import Network
+from jaxmtrl.parallel.sharding import replicated, rows_sharding
+
+
+class Learner:
+    """What a run calls to score, assign credit and learn; one instance serves all its stages."""
+
+    def __init__(
+        self,
+        network: Network,
+        mesh: Mesh,
+        *,
+        optimizers: Mapping[Kind, Optimizer],
+        algorithm: AlgorithmSection,
+        temperature: float,
+    ):
+        """
+        Args:
+            optimizers: one for each kind of update the run will ask for.
+            temperature: of sampling in training.
+        """
+        self.compilations: collections.Counter[str] = collections.Counter()  # program name → times compiled
+        self._network = network
+        self._mesh = mesh
+        self._optimizers = optimizers
+        self._algorithm = algorithm
+        self._temperature = temperature
+        self._programs: dict[Any, Callable[..., Any]] = {}
+
+    def score(self, params: Any, batch: DeviceBatch) -> Scores:
+        """Log-probs, entropies and values of a batch, f32 [n, M, T]; of the policy or of a reference's parameters."""
+
+        def run(params: Any, batch: DeviceBatch) -> Scores:
+            return score_batch(self._network, params, batch, temperature=self._temperature)
+
+        return self._call("score", run, params, batch, placed=lambda: rows_sharding(self._mesh))
+
+    def targets(
+        self, batch: DeviceBatch, scores: Scores, ref_logprobs: jax.Array | None = None
+    ) -> tuple[Targets, TargetMetrics]:
+        """Credit for every action token; the old log-probs are those of `scores`, never the sampler's."""
+
+        def run(batch: DeviceBatch, scores: Scores, ref: jax.Array | None) -> tuple[Targets, TargetMetrics]:
+            return make_targets(batch.rows, scores, ref, self._algorithm)
+
+        def placed() -> Any:
+            return rows_sharding(self._mesh), replicated(self._mesh)
+
+        return self._call("targets", run, batch, scores, ref_logprobs, placed=placed)
+
+    def update(
+        self, kind: Kind, state: TrainState, batch: DeviceBatch, targets: Targets | None, order: np.ndarray
+    ) -> tuple[TrainState, UpdateMetrics]:
+        """Learns from a batch; `state` is given up (its buffers are reused), also by whoever shares its parameters.
+
+        Args:
+            kind: sft takes the batch as one optimizer step an epoch, the others as algorithm.minibatches.
+            targets: None for sft.
+            order: i32 [epochs, n], of `device.micro_batch_order`.
+        """
+        optimizer = self._optimizers[kind]
+        objective = self._objective(kind)
+        minibatches = 1 if kind == "sft" else self._algorithm.minibatches
+
+        def run(
+            state: TrainState, batch: DeviceBatch, targets: Targets | None, order: jax.Array
+        ) -> tuple[TrainState, UpdateMetrics]:
+            return update(self._network, optimizer, objective, minibatches, state, batch, targets, order)
+
+        def placed() -> Any:
+            return state_shardings(self._network, optimizer, self._mesh), replicated(self._mesh)
+
+        placed_order = jax.device_put(order, replicated(self._mesh))
+        return self._call(f"update_{kind}", run, state, batch, targets, placed_order, placed=placed, donate=(0,))
+
+    def sft_loss(self, params: Any, batch: DeviceBatch) -> jax.Array:
+        """Mean imitation loss a token, nats, f32 []; validation."""
+
+        def run(params: Any, batch: DeviceBatch) -> jax.Array:
+            return mean_loss(self._network, self._objective("sft"), params, batch)
+
+        return self._call("sft_loss", run, params, batch, placed=lambda: replicated(self._mesh))
+
+    def _objective(self, kind: Kind) -> Objective:
+        return Objective(kind=kind, algorithm=self._algorithm, temperature=self._temperature)
+
+    def _call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        placed: Callable[[], Any],
+        donate: tuple[int, ...] = (),
+    ) -> Any:
+        """Runs the program of this name for these shapes, compiling it the first time.
+
+        A compiled program refuses other shapes and shardings, so nothing is ever compiled behind our back.
+        `placed` gives its output shardings; it is asked only when the program is compiled.
+        """
+        leaves, structure = jax.tree.flatten(args)
+        shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+        key = (name, structure, shapes)
+        if key not in self._programs:
+            jitted = jax.jit(function, out_shardings=placed(), donate_argnums=donate)
+            with jax.set_mesh(self._mesh):
+                self._programs[key] = jitted.lower(*args).compile()
+            self.compilations[name] += 1
+        return self._programs[key](*args)
+
+
+def named(metrics: UpdateMetrics | TargetMetrics, kind: Kind, algorithm: AlgorithmSection) -> dict[str, float]:
+    """Metrics by the names they are logged under; what a stage has none of, or took no step for, is absent.
+
+    Fetches from the device: one read a metric tree, and it waits for the program that makes it.
+    """
+    host = jax.device_get(metrics)
+    if isinstance(host, TargetMetrics):
+        return _named_targets(host, algorithm) if host.tokens else {}
+    if not host.steps:
+        return {}
+    parts = host.parts
+    numbers = {
+        "loss/total": parts.loss,
+        "policy/entropy_nats": parts.entropy,
+        "update/gradient_norm": host.gradient_norm,
+        "update/steps": host.steps,
+    }
+    if kind == "sft":
+        numbers |= {"loss/sft": parts.policy_loss}
+    if kind == "policy":
+        numbers |= {
+            "loss/policy": parts.policy_loss,
+            "kl/old_nats": parts.kl_old,
+            "policy/clip_fraction": parts.clip_fraction,
+            "policy/first_clip_fraction": host.first_clip_fraction,
+            "policy/ratio_mean": parts.ratio,
+        }
+    if kind == "critic" or (kind == "policy" and algorithm.name == "ppo"):
+        numbers |= {"loss/value": parts.value_loss}
+    return {name: float(number) for name, number in numbers.items()}
+
+
+def _named_targets(host: TargetMetrics, algorithm: AlgorithmSection) -> dict[str, float]:
+    numbers = {
+        "batch/action_tokens": host.tokens,
+        "advantage/mean": host.advantage_mean,
+        "advantage/std": host.advantage_std,
+        "return/mean": host.return_mean,
+        "policy/sampled_entropy_nats": host.entropy,
+        "logprob_gap/mean_nats": host.logprob_gap_mean,
+        "logprob_gap/max_nats": host.logprob_gap_max,
+    }
+    if algorithm.name == "ppo":
+        numbers |= {"value/mean": host.value_mean, "value/explained_variance": host.explained_variance}
+    if host.kl_reference is not None:
+        numbers |= {"kl/reference_nats": host.kl_reference}
+    return {name: float(number) for name, number in numbers.items()}

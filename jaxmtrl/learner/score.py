@@ -1,0 +1,125 @@
+"""What the network says of every action token: log-probability, entropy, and the value of the state before it.
+
+The one place where positions shift by one: the hidden state that has read tokens 0..t-1 speaks of token t, and from
+here on column t of every array does. No array of logits larger than one chunk of columns exists, forward or backward.
+Letters: M rows, T tokens, A readout columns (T rounded up to whole chunks), D embed, V vocab.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxmtrl.batch import TokenBatch
+from jaxmtrl.models.decoder import Network
+from jaxmtrl.parallel.sharding import constrain_rows
+
+CHUNK_COLUMNS = 64  # columns of logits alive at once: M * 64 * V numbers
+
+
+@flax.struct.dataclass
+class Scores:
+    """f32 [M, T] each (or [n, M, T] for whole batches)."""
+
+    logprobs: jax.Array  # of the token, at the temperature; 0 off-action
+    entropies: jax.Array  # of the distribution it was chosen from, at the temperature, in nats; 0 off-action
+    values: jax.Array  # of the state before the token is chosen; 0 but on action and bootstrap columns
+
+
+def score(
+    network: Network, params: Any, rows: TokenBatch, *, temperature: float, entropy_gradient: bool = False
+) -> Scores:
+    """Scores the action tokens and bootstrap columns of packed rows.
+
+    Args:
+        rows: [M, T] fields; an action token must have a token of its own episode before it, or it scores 0.
+        temperature: logits are divided by it, as in sampling.
+        entropy_gradient: whether a gradient flows through `entropies`; False saves work in the backward pass.
+    """
+    hidden = constrain_rows(network.hidden(params, rows.tokens, rows.positions, rows.segment_ids))  # [M, T, D]
+    actions, readout = _readable(rows)
+    columns, live = _compact(readout)  # [M, A]
+    before = jnp.take_along_axis(hidden, jnp.maximum(columns - 1, 0)[..., None], axis=1)
+    # Whatever a padding column holds must not reach the head: 0 * inf in its backward pass would be NaN.
+    before = constrain_rows(jnp.where(live[..., None], before, 0))  # [M, A, D]
+    chosen = jnp.take_along_axis(rows.tokens, columns, axis=1)
+
+    logprobs, entropies = _chunked_head(
+        network, params, before, chosen, live, temperature=temperature, entropy_gradient=entropy_gradient
+    )
+    rank = jnp.maximum(jnp.cumsum(readout, axis=1) - 1, 0)  # [M, T], where a readout column went
+
+    def expand(compact: jax.Array, mask: jax.Array) -> jax.Array:
+        return jnp.where(mask, jnp.take_along_axis(compact, rank, axis=1), 0.0)
+
+    return Scores(
+        logprobs=expand(logprobs, actions),
+        entropies=expand(entropies, actions),
+        values=expand(network.values(params, before), readout),
+    )
+
+
+def _readable(rows: TokenBatch) -> tuple[jax.Array, jax.Array]:
+    """bool [M, T] twice: action tokens that their own episode predicts; those and bootstrap columns."""
+    nothing = jnp.full_like(rows.segment_ids[:, :1], -1)
+    previous = jnp.concatenate([nothing, rows.segment_ids[:, :-1]], axis=1)
+    inside = previous >= 0
+    actions = rows.action_mask & inside & (previous == rows.segment_ids)
+    # A bootstrap column reads the end of the episode before it, whether or not it is counted as part of it.
+    return actions, actions | (rows.bootstrap_mask & inside)
+
+
+def _compact(mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The columns of a mask [M, T] first and in order: columns i32 [M, A], and which of them are in the mask."""
+    length = mask.shape[1]
+    width = -(-length // CHUNK_COLUMNS) * CHUNK_COLUMNS
+    columns = jnp.argsort(~mask, axis=1, stable=True).astype(jnp.int32)
+    live = jnp.arange(width) < jnp.sum(mask, axis=1, keepdims=True)
+    return jnp.pad(columns, ((0, 0), (0, width - length))), live
+
+
+def _chunked_head(
+    network: Network,
+    params: Any,
+    hidden: jax.Array,
+    chosen: jax.Array,
+    live: jax.Array,
+    *,
+    temperature: float,
+    entropy_gradient: bool,
+) -> tuple[jax.Array, jax.Array]:
+    """Log-probability of the chosen tokens and entropy, f32 [M, A], chunk of columns by chunk of columns.
+
+    Chunks cut columns and not rows, so that every device that holds rows has a part in every chunk. Live columns come
+    first in a row; chunks without any are skipped, so the head costs what the actions are, not what the rows are.
+    """
+
+    def read(part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        logits = network.logits(params, part[0]).astype(jnp.float32) / temperature  # [M, chunk, V]
+        logprobs = jax.nn.log_softmax(logits, axis=-1)
+        # A sum over V instead of a gather, which would bring all of a vocabulary-sharded array to every device.
+        is_chosen = jnp.arange(logits.shape[-1]) == part[1][..., None]
+        chosen_logprobs = jnp.sum(jnp.where(is_chosen, logprobs, 0.0), axis=-1)
+        whole = logprobs if entropy_gradient else jax.lax.stop_gradient(logprobs)
+        return chosen_logprobs, -jnp.sum(jnp.exp(whole) * whole, axis=-1)
+
+    def skip(part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        nothing = jnp.zeros(part[1].shape, jnp.float32)
+        return nothing, nothing
+
+    @jax.checkpoint
+    def chunk(_: None, part: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[None, tuple[jax.Array, jax.Array]]:
+        hidden, chosen, live = part
+        return None, jax.lax.cond(jnp.any(live), read, skip, (hidden, chosen))
+
+    _, scored = jax.lax.scan(chunk, None, (_chunks(hidden), _chunks(chosen), _chunks(live)))
+    logprobs, entropies = (part.swapaxes(0, 1).reshape(chosen.shape) for part in scored)
+    return logprobs, entropies
+
+
+def _chunks(array: jax.Array) -> jax.Array:
+    """[M, A, ...] → [A / chunk, M, chunk, ...]."""
+    return array.reshape(array.shape[0], -1, CHUNK_COLUMNS, *array.shape[2:]).swapaxes(0, 1)

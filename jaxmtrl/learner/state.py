@@ -1,0 +1,77 @@
+"""Everything the update changes: parameters, optimizer moments and the step count, born in their shardings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from jaxmtrl.learner.optimizer import Optimizer
+from jaxmtrl.models.decoder import Network
+from jaxmtrl.parallel.sharding import named_shardings, replicated
+
+
+@flax.struct.dataclass
+class TrainState:
+    """What a checkpoint of the learner holds."""
+
+    params: Any  # {"policy": …, "critic": …}
+    opt_state: Any  # the same two keys
+    step: jax.Array  # i32 [], optimizer steps taken in this stage
+
+
+def params_shardings(network: Network, mesh: Mesh) -> Any:
+    """The sharding of every parameter."""
+    return named_shardings(mesh, network.axes(), jax.eval_shape(network.init, jax.random.key(0)))
+
+
+def state_shardings(network: Network, optimizer: Optimizer, mesh: Mesh) -> TrainState:
+    """The sharding of every array of the state; a moment lies where its parameter lies."""
+    return jax.tree.map(lambda leaf: leaf.sharding, abstract_state(network, optimizer, mesh))
+
+
+def abstract_state(network: Network, optimizer: Optimizer, mesh: Mesh) -> TrainState:
+    """Shape, dtype and sharding of every array of the state: what a checkpoint is restored into."""
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    shardings, everywhere = params_shardings(network, mesh), replicated(mesh)
+
+    def place(leaf: Any, sharding: Any) -> Any:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    moments = {
+        name: optax.tree.map_params(
+            half,
+            place,
+            jax.eval_shape(optimizer.init, params)[name],
+            shardings[name],
+            transform_non_params=lambda leaf: place(leaf, everywhere),
+        )
+        for name, half in optimizer.halves.items()
+    }
+    return TrainState(
+        params=jax.tree.map(place, params, shardings),
+        opt_state=moments,
+        step=place(jax.ShapeDtypeStruct((), jnp.int32), everywhere),
+    )
+
+
+def init_state(network: Network, optimizer: Optimizer, mesh: Mesh, key: jax.Array) -> TrainState:
+    """Fresh parameters and moments; no device ever holds more than its part."""
+
+    def init(key: jax.Array) -> TrainState:
+        params = network.init(key)
+        return TrainState(params=params, opt_state=optimizer.init(params), step=jnp.zeros((), jnp.int32))
+
+    return jax.jit(init, out_shardings=state_shardings(network, optimizer, mesh))(key)
+
+
+def restart(params: Any, network: Network, optimizer: Optimizer, mesh: Mesh) -> TrainState:
+    """The state a new stage starts from: the given parameters, zero moments, step 0."""
+    shardings = state_shardings(network, optimizer, mesh)
+    opt_state = jax.jit(optimizer.init, out_shardings=shardings.opt_state)(params)
+    step = jax.jit(lambda: jnp.zeros((), jnp.int32), out_shardings=shardings.step)()
+    return TrainState(params=params, opt_state=opt_state, step=step)

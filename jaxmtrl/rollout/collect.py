@@ -1,0 +1,262 @@
+"""Plays tasks: the loop between the sampler's slots and the environment processes.
+
+Environments step on the CPU while other slots decode; an episode waits only for its own environment. More episodes
+than slots may be open, so that a slot whose episode has ended finds the next one already reset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from jaxmtrl.errors import TooManyFailures
+from jaxmtrl.rollout.pool import EnvPool, PoolEvent
+from jaxmtrl.text.template import ChatTemplate
+from jaxmtrl.text.tokenizer import Tokenizer
+from jaxmtrl.text.transcript import Transcript
+from jaxmtrl.types import Episode, EpisodeStop, Task, TurnStop
+
+
+class SampledAction(Protocol):
+    """One finished action of a slot; see `sampling.engine.Sampled`."""
+
+    @property
+    def slot(self) -> int: ...
+    @property
+    def ids(self) -> np.ndarray: ...
+    @property
+    def logprobs(self) -> np.ndarray: ...
+    @property
+    def stop(self) -> TurnStop: ...
+
+
+class SlotEngine(Protocol):
+    """What a sampler offers to the rollout; see `sampling.engine.Engine`."""
+
+    version: int
+
+    @property
+    def free_slots(self) -> int: ...
+    @property
+    def busy(self) -> bool: ...
+    def open(self, seed: Sequence[int], temperature: float) -> int: ...
+    def close(self, slot: int) -> None: ...
+    def room(self, slot: int) -> int: ...
+    def submit(self, slot: int, ids: np.ndarray) -> None: ...
+    def step(self) -> Sequence[SampledAction]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play:
+    """One episode to be played."""
+
+    task: Task
+    group: int  # index of the task within the batch
+    index: int  # which play of the group
+    seed: tuple[int, int]  # two 32-bit numbers that all draws of the episode depend on
+
+
+@dataclass(kw_only=True)
+class _Open:
+    """An episode under way."""
+
+    play: Play
+    transcript: Transcript
+    slot: int | None = None
+    waiting: np.ndarray | None = None  # first prompt of an episode that waits for a slot
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def seeded_plays(tasks: Sequence[Task], *, group_size: int, seed: Sequence[int]) -> list[Play]:
+    """Every task `group_size` times, each play with draws of its own.
+
+    Args:
+        seed: numbers that name the batch, for example run seed, stage and iteration.
+    """
+    return [
+        Play(
+            task=task,
+            group=group,
+            index=index,
+            seed=tuple(int(n) for n in np.random.SeedSequence([*seed, group, index]).generate_state(2)),  # type: ignore[arg-type]
+        )
+        for group, task in enumerate(tasks)
+        for index in range(group_size)
+    ]
+
+
+class Player:
+    """Plays with one sampler, one pool and one way of writing text."""
+
+    def __init__(
+        self,
+        engine: SlotEngine,
+        pool: EnvPool,
+        *,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        system_prompt: str,
+        open_episodes: int,
+        max_tokens: int,
+        max_failed_share: float,
+    ):
+        """
+        Args:
+            open_episodes: episodes open at once.
+            max_tokens: longest episode with its tail; what is read after the last action is cut to it.
+            max_failed_share: share of failed episodes in one call of `play` above which it raises.
+        """
+        self._engine = engine
+        self._pool = pool
+        self._tokenizer = tokenizer
+        self._template = template
+        self._system_prompt = system_prompt
+        self._open_episodes = open_episodes
+        self._max_tokens = max_tokens
+        self._max_failed_share = max_failed_share
+        self._next_id = 0
+
+    def play(
+        self, plays: Sequence[Play], *, temperature: float, report: Callable[[Episode], None] | None = None
+    ) -> list[Episode]:
+        """Plays all of `plays` and returns their episodes in order of group and index, failed ones included.
+
+        Args:
+            temperature: of the sampler; 0 is greedy.
+            report: called with each episode as it ends.
+
+        Raises:
+            TooManyFailures: more than the allowed share failed; carries the last reason.
+            EnvironmentFailure: the environment cannot be started at all.
+        """
+        batch = _Batch(self, deque(plays), temperature, report)
+        try:
+            episodes = batch.run()
+        finally:
+            batch.abandon()
+        episodes.sort(key=lambda episode: (episode.group, episode.index))
+        failed = [episode for episode in episodes if episode.failed]
+        if episodes and len(failed) / len(episodes) > self._max_failed_share:
+            raise TooManyFailures(
+                f"{len(failed)} of {len(episodes)} episodes failed (rollout.max_failed_share is "
+                f"{self._max_failed_share:g}). The last one: {failed[-1].error}"
+            )
+        return episodes
+
+
+class _Batch:
+    """The state of one call of `Player.play`."""
+
+    def __init__(
+        self, player: Player, plays: deque[Play], temperature: float, report: Callable[[Episode], None] | None
+    ):
+        self._player = player
+        self._engine, self._pool = player._engine, player._pool
+        self._plays = plays
+        self._temperature = temperature
+        self._report = report
+        self._open: dict[int, _Open] = {}
+        self._by_slot: dict[int, int] = {}
+        self._slotless: deque[int] = deque()  # episodes whose first prompt waits for a slot
+        self._ended: list[Episode] = []
+
+    def run(self) -> list[Episode]:
+        while self._plays or self._open:
+            while self._plays and len(self._open) < self._player._open_episodes:
+                self._start(self._plays.popleft())
+            for event in self._pool.receive(0.0 if self._engine.busy else None):
+                if event.episode in self._open:
+                    self._handle(event.episode, event)
+            while self._slotless and self._engine.free_slots:
+                self._seat(self._slotless.popleft())
+            if self._engine.busy:
+                for sampled in self._engine.step():
+                    self._act(sampled)
+        return self._ended
+
+    def abandon(self) -> None:
+        """Frees slots and environments of whatever is still open, after an error."""
+        for episode in list(self._open):
+            self._leave(episode)
+
+    def _start(self, play: Play) -> None:
+        player = self._player
+        episode, player._next_id = player._next_id, player._next_id + 1
+        transcript = Transcript(player._template, player._tokenizer, player._system_prompt)
+        self._open[episode] = _Open(play=play, transcript=transcript)
+        self._pool.reset(episode, play.task)
+
+    def _handle(self, episode: int, event: PoolEvent) -> None:
+        state = self._open[episode]
+        if event.kind == "failure":
+            self._end(episode, EpisodeStop.FAILED, error=event.failure)
+        elif event.kind == "observation":
+            state.waiting = state.transcript.observe(event.observation)
+            self._slotless.append(episode)
+        else:
+            result = event.step
+            assert result is not None  # the pool checks what environments return
+            state.transcript.reward(result.reward, result.metrics)
+            if result.done:
+                self._end(episode, EpisodeStop.DONE, success=result.success)
+                return
+            ids = state.transcript.observe(result.observation)
+            if result.truncated:
+                self._end(episode, EpisodeStop.TRUNCATED, success=result.success)
+            else:
+                self._submit(episode, ids)
+
+    def _seat(self, episode: int) -> None:
+        state = self._open.get(episode)
+        if state is None or state.waiting is None:  # it failed while it waited
+            return
+        state.slot = self._engine.open(state.play.seed, self._temperature)
+        self._by_slot[state.slot] = episode
+        self._submit(episode, state.waiting)
+        state.waiting = None
+
+    def _submit(self, episode: int, ids: np.ndarray) -> None:
+        """Hands the prompt to the sampler; an episode whose next action has no room is truncated here."""
+        slot = self._open[episode].slot
+        assert slot is not None
+        if len(ids) > self._engine.room(slot):
+            self._end(episode, EpisodeStop.TRUNCATED)
+        else:
+            self._engine.submit(slot, ids)
+
+    def _act(self, sampled: SampledAction) -> None:
+        episode = self._by_slot[sampled.slot]
+        text = self._open[episode].transcript.act(sampled.ids, sampled.logprobs, sampled.stop)
+        self._pool.step(episode, text)
+
+    def _end(self, episode: int, stop: EpisodeStop, *, success: bool = False, error: str = "") -> None:
+        state = self._leave(episode)
+        turns = state.transcript.turns
+        room = self._player._max_tokens - sum(len(turn.prompt_ids) + len(turn.action_ids) for turn in turns)
+        tail = state.transcript.tail_ids if stop is EpisodeStop.TRUNCATED else np.zeros(0, np.int32)
+        ended = Episode(
+            task_id=state.play.task.id,
+            group=state.play.group,
+            index=state.play.index,
+            turns=turns,
+            stop=stop,
+            success=success,
+            policy_version=self._engine.version,
+            tail_ids=tail[: max(room, 0)],
+            error=error,
+        )
+        self._ended.append(ended)
+        if self._report is not None:
+            self._report(ended)
+
+    def _leave(self, episode: int) -> _Open:
+        state = self._open.pop(episode)
+        if state.slot is not None:
+            del self._by_slot[state.slot]
+            self._engine.close(state.slot)
+        self._pool.release(episode)
+        return state

@@ -1,0 +1,44 @@
+"""`python -m jaxmtrl.train --config F [section.field=value …]`: demonstrations, SFT, critic warm-up, RL, evaluation.
+
+Thin on purpose: every environment process imports this file's module again, so nothing heavy may be imported at its top.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parses the command line, runs, and turns errors meant for people into one message and exit code 2."""
+    from jaxmtrl.config.help import describe_config
+    from jaxmtrl.config.loading import load_config
+    from jaxmtrl.errors import JaxmtrlError
+
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxmtrl.train",
+        description="Trains, or goes on with, the run that a config describes. Starting the same command again resumes.",
+        epilog=describe_config(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="YAML file with one mapping a section")
+    parser.add_argument("overrides", nargs="*", metavar="section.field=value", help="replaces single fields, read as YAML")
+    parsed = parser.parse_args(arguments)
+    try:
+        config = load_config(parsed.config, parsed.overrides)
+        from jaxmtrl.assembly import use_compilation_cache
+        from jaxmtrl.training import train
+
+        use_compilation_cache(config.run.compilation_cache)
+        train(config)
+    except JaxmtrlError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

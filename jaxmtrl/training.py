@@ -1,0 +1,419 @@
+"""The loop: untrained → SFT → critic warm-up → RL, evaluated after each, as one state machine that resumes anywhere.
+
+All randomness is a function of (seed, stage, iteration), so a position in the loop is two names and two numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmtrl.assembly import Parts, assemble
+from jaxmtrl.batch import TokenBatch
+from jaxmtrl.checkpoint import Checkpoints
+from jaxmtrl.config.sections import Config
+from jaxmtrl.errors import NonFiniteError
+from jaxmtrl.evaluation import evaluate, summarise
+from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, put_batch
+from jaxmtrl.learner.objective import Kind
+from jaxmtrl.learner.programs import named
+from jaxmtrl.learner.state import TrainState, abstract_state, init_state, restart
+from jaxmtrl.learner.update import UpdateMetrics
+from jaxmtrl.metrics import MetricsWriter
+from jaxmtrl.models.decoder import parameter_count
+from jaxmtrl.progress import Progress
+from jaxmtrl.rollout.collect import seeded_plays
+from jaxmtrl.rollout.demonstrate import demonstrate, demonstration_episode
+from jaxmtrl.rollout.pack import pack, packing_efficiency
+from jaxmtrl.rollout.record import episode_record
+from jaxmtrl.run_folder import RunFolder
+from jaxmtrl.types import Episode, Task
+
+STAGES = ("untrained", "sft", "critic_warmup", "rl")
+KINDS: dict[str, Kind] = {"untrained": "sft", "sft": "sft", "critic_warmup": "critic", "rl": "policy"}
+EVALUATED = ("untrained", "sft", "rl")  # the policies of the final table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Position:
+    """Where the loop stands, as a checkpoint keeps it."""
+
+    stage: str = STAGES[0]
+    iteration: int = 0  # finished in this stage
+    step: int = 0  # finished over all stages; the x axis of every curve
+    wall_s: float = 0.0  # spent so far, interruptions left out
+    best_epoch: int = 0  # of SFT, by validation loss
+    best_loss: float | None = None
+    results: dict[str, dict[str, dict]] = dataclasses.field(default_factory=dict)  # split → policy → figures
+
+
+class Trainer:
+    """One run: its parts, its position and its state on the device."""
+
+    def __init__(self, config: Config, folder: RunFolder, parts: Parts, progress: Progress):
+        self.config, self.folder, self.parts, self.progress = config, folder, parts, progress
+        self.checkpoints = Checkpoints(folder.checkpoints, keep=config.checkpoint.keep)
+        self.stage_ends = Checkpoints(folder.stages, keep=None)
+        self.position = Position()
+        self._best: Any = None  # SFT's best parameters so far
+        self._reference: Any = None  # parameters of the KL reference
+        self._began = time.monotonic()
+        self._restore()
+        self.metrics = MetricsWriter.resume(folder.path, self.position.step, tensorboard=config.log.tensorboard)
+
+    # The loop.
+
+    def run(self) -> dict[str, Any]:
+        """Goes on from the position to the end and returns what result.json holds."""
+        stages = {"sft": self._sft, "critic_warmup": self._critic_warmup, "rl": self._rl}
+        for stage in STAGES[STAGES.index(self.position.stage) :]:
+            if stage in stages:
+                stages[stage]()
+            self._evaluate(stage)
+            self._next_stage(stage)
+        return self._result()
+
+    def _sft(self) -> None:
+        section = self.config.sft
+        if not section.demonstrations:
+            return
+        training, validation = self._demonstrations()
+        self.progress.stage("sft", total=section.epochs, done=self.position.iteration)
+        for epoch in range(self.position.iteration, section.epochs):
+            if epoch - self.position.best_epoch >= section.patience and epoch > 0:
+                self.progress.message(f"sft: no better validation loss for {section.patience} epochs")
+                break
+            rng = np.random.default_rng((self.config.run.seed, STAGES.index("sft"), epoch))
+            shuffled = rng.permutation(len(training))
+            losses: list[dict[str, float]] = []
+            for start in range(0, len(shuffled), section.batch_episodes):
+                chosen = [training[i] for i in shuffled[start : start + section.batch_episodes]]
+                batch = self._put(chosen, capacity=section.batch_episodes)
+                losses.append(self._update("sft", batch, None, epochs=1, rng=rng, rows=chosen))
+            values = {name: float(np.mean([loss[name] for loss in losses if name in loss])) for name in losses[0]}
+            values |= self._validate(validation, epoch + 1, values["loss/sft"])
+            self._finish_iteration("sft", values, [], force=epoch + 1 == section.epochs)
+            self.progress.advance(1, loss=values["loss/sft"], validation=values.get("loss/validation"))
+        if self._best is not None:
+            params = jax.tree.map(lambda leaf: leaf.copy(), self._best)
+            self.state = restart(params, self.parts.network, self.parts.optimizers["sft"], self.parts.mesh)
+
+    def _critic_warmup(self) -> None:
+        section = self.config.critic_warmup
+        if self.config.algorithm.name != "ppo":
+            return
+        self._play_and_learn("critic_warmup", section.iterations, epochs=section.epochs)
+
+    def _rl(self) -> None:
+        self._play_and_learn("rl", self.config.rl.iterations, epochs=self.config.algorithm.epochs)
+
+    def _play_and_learn(self, stage: str, iterations: int, *, epochs: int) -> None:
+        parts, config = self.parts, self.config
+        self.progress.stage(stage, total=iterations, done=self.position.iteration)
+        for iteration in range(self.position.iteration, iterations):
+            began = time.monotonic()
+            episodes = self._play(stage, iteration)
+            played = time.monotonic()
+            batch = self._put(episodes, capacity=config.rl.tasks_per_iteration * config.algorithm.group_size)
+            scores = parts.learner.score(self.state.params, batch)
+            reference = self._reference_logprobs(batch)
+            targets, target_metrics = parts.learner.targets(batch, scores, reference)
+            rng = np.random.default_rng((config.run.seed, STAGES.index(stage), iteration))
+            kind = KINDS[stage]
+            values = named(target_metrics, kind, config.algorithm)
+            values |= self._update(kind, batch, targets, epochs=epochs, rng=rng, rows=episodes)
+            values |= episode_metrics(episodes)
+            ended = time.monotonic()
+            tokens = sum(len(turn.prompt_ids) + len(turn.action_ids) for e in episodes for turn in e.turns)
+            values |= {
+                "time/play_s": played - began,
+                "time/update_s": ended - played,
+                "speed/tokens_per_s": tokens / (ended - began),
+                "batch/packing": self._packing,
+            }
+            every = config.evaluation.every
+            if stage == "rl" and every and (iteration + 1) % every == 0 and iteration + 1 < iterations:
+                values |= self._glance()
+            self._finish_iteration(stage, values, episodes, force=iteration + 1 == iterations)
+            self.progress.advance(
+                1,
+                success=values["episode/success"],
+                value_loss=values.get("loss/value") if stage == "critic_warmup" else None,
+                tokens_per_s=values["speed/tokens_per_s"],
+            )
+
+    # Its parts.
+
+    def _play(self, stage: str, iteration: int) -> list[Episode]:
+        """One batch of training episodes by the present policy."""
+        config, parts = self.config, self.parts
+        tasks = task_batch(parts.train_tasks, config.run.seed, stage, iteration, config.rl.tasks_per_iteration)
+        seed = (config.run.seed, STAGES.index(stage), iteration)
+        plays = seeded_plays(tasks, group_size=config.algorithm.group_size, seed=seed)
+        parts.engine.load(self.state.params, self.position.step)
+        return parts.player.play(plays, temperature=config.sampling.temperature)
+
+    def _put(self, episodes: Sequence[Episode], *, capacity: int) -> DeviceBatch:
+        """Packs and places episodes; `capacity` is the most there can be, so that every batch has one shape."""
+        batching = self.config.batching
+        batch = pack(
+            episodes, row_length=batching.row_length, num_episodes=capacity, pad_id=self.parts.tokenizer.pad_id
+        )
+        self._packing = packing_efficiency(batch)
+        return put_batch(batch, micro_batch_rows=batching.micro_batch_rows, max_rows=capacity, mesh=self.parts.mesh)
+
+    def _update(
+        self,
+        kind: Kind,
+        batch: DeviceBatch,
+        targets: Any,
+        *,
+        epochs: int,
+        rng: np.random.Generator,
+        rows: Sequence[Episode],
+    ) -> dict[str, float]:
+        """One compiled update of the state; stops the run when a loss or gradient is not finite."""
+        count = batch.rows.tokens.shape[0]
+        order = micro_batch_order(rng, used=int(batch.used), count=count, epochs=epochs)
+        self.state, metrics = self.parts.learner.update(kind, self.state, batch, targets, order)
+        if int(metrics.nonfinite):
+            self._stop_on_nonfinite(batch.rows, metrics)
+        return named(metrics, kind, self.config.algorithm)
+
+    def _demonstrations(self) -> tuple[list[Episode], list[Episode]]:
+        """Training and validation episodes by the expert, from the first tasks of the training split."""
+        parts, section = self.parts, self.config.sft
+        tasks = parts.train_tasks[: section.demonstrations]
+        played = demonstrate(parts.environment, parts.pool, tasks)
+        episodes = [
+            demonstration_episode(
+                task,
+                turns,
+                group=group,
+                tokenizer=parts.tokenizer,
+                template=parts.template,
+                system_prompt=self.config.text.system_prompt,
+            )
+            for group, (task, turns) in enumerate(zip(tasks, played, strict=True))
+        ]
+        held = round(len(episodes) * section.validation_share)
+        return episodes[: len(episodes) - held], episodes[len(episodes) - held :]
+
+    def _validate(self, validation: Sequence[Episode], epoch: int, training_loss: float) -> dict[str, float]:
+        """Keeps the parameters if they are the best so far; without validation episodes the last ones are."""
+        values = {}
+        loss = None
+        if validation:
+            loss = float(self.parts.learner.sft_loss(self.state.params, self._put(validation, capacity=len(validation))))
+            values["loss/validation"] = loss
+        best = self.position.best_loss
+        if loss is None or best is None or loss < best:
+            self._best = jax.tree.map(lambda leaf: leaf.copy(), self.state.params)
+            self.position = dataclasses.replace(self.position, best_epoch=epoch, best_loss=loss)
+        return values
+
+    def _reference_logprobs(self, batch: DeviceBatch) -> Any:
+        if self.config.algorithm.kl_coef == 0:
+            return None
+        if self._reference is None:
+            abstract = abstract_state(self.parts.network, self.parts.optimizers["sft"], self.parts.mesh).params
+            self._reference = self.stage_ends.arrays(STAGES.index("sft"), {"params": abstract})["params"]
+        return self.parts.learner.score(self._reference, batch).logprobs
+
+    def _evaluate(self, stage: str) -> None:
+        """Plays the evaluation splits with the stage's policy, unless that was done already."""
+        splits = self.config.evaluation.splits
+        if stage not in EVALUATED or not splits:
+            return
+        self.progress.stage(f"evaluate {stage}", total=sum(splits.values()))
+        self.parts.engine.load(self.state.params, self.position.step)
+        kept: list[dict] = []
+
+        def report(split: str, episode: Episode) -> None:
+            self.progress.advance(1)
+            if len(kept) < self.config.log.episodes:
+                kept.append(episode_record(episode, step=self.position.step, stage=f"evaluate_{stage}", split=split))
+
+        figures = evaluate(
+            self.parts.player,
+            self.parts.environment,
+            splits,
+            temperature=self.config.evaluation.temperature,
+            seed=self.config.run.seed,
+            report=report,
+        )
+        results = {split: dict(self.position.results.get(split, {})) for split in splits}
+        for split, figure in figures.items():
+            results[split][stage] = figure.as_dict()
+            low, high = figure.ci95
+            self.progress.message(f"{stage} on {split}: success {figure.success:.3f} [{low:.3f}, {high:.3f}]")
+        self.metrics.episodes(kept)
+        self.position = dataclasses.replace(self.position, results=results)
+
+    def _glance(self) -> dict[str, float]:
+        """Success of the policy under training on the first evaluation split."""
+        splits = dict(list(self.config.evaluation.splits.items())[:1])
+        if not splits:
+            return {}
+        self.parts.engine.load(self.state.params, self.position.step)
+        temperature = self.config.evaluation.temperature
+        figures = evaluate(
+            self.parts.player, self.parts.environment, splits, temperature=temperature, seed=self.config.run.seed
+        )
+        return {f"evaluation/{split}_success": figure.success for split, figure in figures.items()}
+
+    # What survives.
+
+    def _finish_iteration(
+        self, stage: str, values: dict[str, float], episodes: Sequence[Episode], *, force: bool
+    ) -> None:
+        position = self.position
+        self.position = dataclasses.replace(position, iteration=position.iteration + 1, step=position.step + 1)
+        self.metrics.write(self.position.step, stage, values)
+        sampled = [episode for episode in episodes if episode.failed][: self.config.log.episodes]
+        sampled += [episode for episode in episodes if not episode.failed][: self.config.log.episodes - len(sampled)]
+        self.metrics.episodes(
+            episode_record(episode, step=self.position.step, stage=stage, split=self.config.env.train_split)
+            for episode in sampled
+        )
+        if force or self.position.iteration % self.config.checkpoint.every == 0:
+            self._save()
+
+    def _next_stage(self, stage: str) -> None:
+        """Keeps the stage's policy, and starts the next stage with fresh moments."""
+        number = STAGES.index(stage)
+        if number not in self.stage_ends.steps():
+            self.stage_ends.save(number, {"params": self.state.params}, {"stage": stage, "step": self.position.step})
+        self._best = None
+        following = STAGES[number + 1] if number + 1 < len(STAGES) else "done"
+        if following != "done":
+            optimizer = self.parts.optimizers[KINDS[following]]
+            self.state = restart(self.state.params, self.parts.network, optimizer, self.parts.mesh)
+        self.position = dataclasses.replace(self.position, stage=following, iteration=0)
+        self._save()
+
+    def _save(self) -> None:
+        now = time.monotonic()
+        wall_s, self._began = self.position.wall_s + now - self._began, now
+        self.position = dataclasses.replace(self.position, wall_s=wall_s)
+        arrays = {"state": self.state} | ({"best": self._best} if self._best is not None else {})
+        position = dataclasses.asdict(self.position) | {"has_best": self._best is not None}
+        self.checkpoints.save(self._checkpoint_number(), arrays, position)
+
+    def _checkpoint_number(self) -> int:
+        """Rises with every save: iterations, and one more for each stage that was entered."""
+        stages = (*STAGES, "done")
+        return self.position.step + stages.index(self.position.stage)
+
+    def _restore(self) -> None:
+        network, mesh = self.parts.network, self.parts.mesh
+        latest = self.checkpoints.latest()
+        if latest is None:
+            key = jax.random.key(self.config.run.seed)
+            self.state: TrainState = init_state(network, self.parts.optimizers["sft"], mesh, key)
+            return
+        position = self.checkpoints.position(latest)
+        has_best = position.pop("has_best")
+        self.position = Position(**position)
+        optimizer = self.parts.optimizers[KINDS.get(self.position.stage, "policy")]
+        abstract = abstract_state(network, optimizer, mesh)
+        wanted = {"state": abstract} | ({"best": abstract.params} if has_best else {})
+        arrays = self.checkpoints.arrays(latest, wanted)
+        self.state, self._best = arrays["state"], arrays.get("best")
+        self.progress.message(f"resuming {self.folder.path} at {self.position.stage}, step {self.position.step}")
+
+    def _stop_on_nonfinite(self, rows: TokenBatch, metrics: UpdateMetrics) -> None:
+        index = int(metrics.bad_micro_batch)
+        path = self.folder.path / f"nonfinite_step{self.position.step + 1}.npz"
+        fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
+        np.savez(path, **{name: np.asarray(getattr(rows, name)[index]) for name in fields})  # pyright: ignore
+        latest = self.checkpoints.latest()
+        good = "none yet" if latest is None else str(self.folder.checkpoints / str(latest))
+        raise NonFiniteError(
+            f"{int(metrics.nonfinite)} optimizer steps of {self.position.stage} step {self.position.step + 1} met a "
+            f"loss or gradient that is not finite; parameters were left as they were. Rows: {path}. Last good "
+            f"checkpoint: {good}. Lower optimizer.learning_rate or optimizer.gradient_clip, then start again."
+        )
+
+    def _result(self) -> dict[str, Any]:
+        params = parameter_count(self.state.params)
+        result = {
+            "splits": self.position.results,
+            "seed": self.config.run.seed,
+            "model_params": params,
+            "wall_s": round(self.position.wall_s, 1),
+        }
+        self.folder.write_result(result)
+        policies = [stage for stage in EVALUATED if any(stage in by for by in self.position.results.values())]
+        rows = [
+            [split, by[policies[0]]["n"], *[_cell(by[policy]) for policy in policies]]
+            for split, by in self.position.results.items()
+        ]
+        self.progress.table(f"success, 95 % interval (seed {self.config.run.seed})", ["split", "n", *policies], rows)
+        return result
+
+    def close(self) -> None:
+        """Closes files and frees Orbax's threads."""
+        self.metrics.close()
+        self.checkpoints.close()
+        self.stage_ends.close()
+
+
+def train(config: Config) -> dict[str, Any]:
+    """Runs or resumes a run to its end and returns what its result.json holds.
+
+    Raises:
+        JaxmtrlError: whatever the person at the keyboard can mend.
+    """
+    folder = RunFolder.open(config)
+    with Progress(console_every_s=config.log.console_every_s) as progress:
+        parts = assemble(config, folder, progress)
+        try:
+            trainer = Trainer(config, folder, parts, progress)
+            try:
+                return trainer.run()
+            finally:
+                trainer.close()
+        finally:
+            parts.close()
+
+
+def task_batch(tasks: Sequence[Task], seed: int, stage: str, iteration: int, count: int) -> list[Task]:
+    """The tasks of one iteration: every task once, in random order, before any comes again.
+
+    Args:
+        count: tasks an iteration; may exceed the number of tasks.
+    """
+    chosen: list[Task] = []
+    first = iteration * count
+    for index in range(first, first + count):
+        epoch, place = divmod(index, len(tasks))
+        order = np.random.default_rng((seed, STAGES.index(stage), 0x7A5C, epoch)).permutation(len(tasks))
+        chosen.append(tasks[order[place]])
+    return chosen
+
+
+def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """The figures of a batch of training episodes under the names they are logged by."""
+    summary = summarise(episodes)
+    truncated = [episode for episode in episodes if episode.stop.value == "truncated"]
+    lengths = [len(turn.action_ids) for episode in episodes for turn in episode.turns]
+    return {
+        "episode/success": summary.success,
+        "episode/return": summary.mean_return,
+        "episode/turns": summary.mean_turns,
+        "episode/truncated_share": len(truncated) / max(1, summary.n),
+        "episode/failed": float(summary.failed),
+        "episode/invalid_action_rate": summary.invalid_action_rate,
+        "episode/action_tokens_per_turn": float(np.mean(lengths)) if lengths else float("nan"),
+    }
+
+
+def _cell(figure: dict[str, Any]) -> str:
+    low, high = figure["ci95"]
+    return f"{figure['success']:.2f} [{low:.2f}, {high:.2f}]"

@@ -1,0 +1,71 @@
+"""Builds the games a config will play, ahead of the run.
+
+python scripts/make_games.py --config configs/quickstart.yaml [--splits train=200] [section.field=value ...]
+
+Without --splits (which may be repeated): the first training tasks that SFT, critic warm-up and RL can reach, and what
+evaluation plays. Games that are there already cost nothing; a run builds what is missing anyway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from jaxmtrl.config.loading import load_config
+from jaxmtrl.config.sections import Config
+from jaxmtrl.envs.base import load_environment
+from jaxmtrl.errors import JaxmtrlError
+from jaxmtrl.types import Task
+
+
+def needed_splits(config: Config) -> dict[str, int]:
+    """How many tasks of which split a run of `config` can reach, at most; a split may have fewer."""
+    rounds = config.critic_warmup.iterations + config.rl.iterations
+    train = max(config.sft.demonstrations, rounds * config.rl.tasks_per_iteration)
+    needed = dict(config.evaluation.splits)
+    needed[config.env.train_split] = max(train, needed.get(config.env.train_split, 0))
+    return needed
+
+
+def _count(text: str) -> tuple[str, int]:
+    name, _, digits = text.partition("=")
+    if not name or not digits.isdigit() or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"must look like train=200, got {text!r}")
+    return name, int(digits)
+
+
+def _reporter(every_s: float):
+    """Prints how far the work is, at most every `every_s` seconds, and always at the end."""
+    started, last = time.monotonic(), [-every_s]
+
+    def report(done: int, total: int) -> None:
+        elapsed = time.monotonic() - started
+        if done == total or elapsed - last[0] >= every_s:
+            last[0] = elapsed
+            print(f"{done} of {total} games after {elapsed:.0f} s", flush=True)
+
+    return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True, help="YAML file of a run")
+    parser.add_argument("--splits", action="append", type=_count, metavar="NAME=COUNT", help="build this; repeatable")
+    parser.add_argument("overrides", nargs="*", help="section.field=value")
+    arguments = parser.parse_intermixed_args()
+    try:
+        config = load_config(arguments.config, arguments.overrides)
+        environment = load_environment(config.env.factory, config.env.options)
+        tasks: list[Task] = []
+        for name, count in (dict(arguments.splits) if arguments.splits else needed_splits(config)).items():
+            tasks += list(environment.split(name).tasks)[:count]
+        environment.prepare(tasks, _reporter(every_s=5.0))
+    except JaxmtrlError as err:
+        print(err, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":  # building spawns processes that import this file
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Plays one task of an environment in the terminal, by hand or by its expert, seeing what the policy would see.
+
+python scripts/play_env.py --config configs/quickstart.yaml [--split heldout] [--task 0] [--expert]
+python scripts/play_env.py --factory jaxmtrl.envs.toy:make --expert
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from jaxmtrl.config.loading import load_config
+from jaxmtrl.envs.base import Environment, load_environment
+from jaxmtrl.errors import JaxmtrlError
+from jaxmtrl.types import Task
+
+
+def play(environment: Environment, task: Task, actions: Iterator[str]) -> bool:
+    """Plays `task` with `actions` and prints everything. Returns whether it was solved."""
+    environment.prepare([task], lambda done, total: None)
+    env = environment.make_env()
+    try:
+        print(f"--- {task.id}\n{env.reset(task)}", flush=True)
+        total, solved = 0.0, False
+        for turn, action in enumerate(actions, start=1):
+            result = env.step(action)
+            total += result.reward
+            solved = solved or result.success
+            end = "done" if result.done else "truncated" if result.truncated else ""
+            notes = [
+                f"reward {result.reward:g}",
+                *(f"{k} {v:g}" for k, v in result.metrics.items() if v),
+                *filter(None, [end]),
+            ]
+            print(f"{turn}> {action}\n{result.observation}\n    ({', '.join(notes)})", flush=True)
+            if end:
+                break
+        print(f"--- {'solved' if solved else 'not solved'}, return {total:g}")
+        return solved
+    finally:
+        env.close()
+
+
+def _typed() -> Iterator[str]:
+    """Lines from the keyboard until it is closed (ctrl-d)."""
+    while True:
+        try:
+            yield input("? ")
+        except EOFError:
+            return
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--config", help="YAML file of a run")
+    source.add_argument("--factory", help="environment with its default options, package.module:function")
+    parser.add_argument("--split", help="default: the training split")
+    parser.add_argument("--task", type=int, default=0, help="which task of the split, from 0")
+    parser.add_argument("--expert", action="store_true", help="let the expert play")
+    parser.add_argument("overrides", nargs="*", help="section.field=value, with --config")
+    arguments = parser.parse_intermixed_args()
+    try:
+        factory, options, split = arguments.factory, {}, arguments.split or "train"
+        if arguments.config:
+            env = load_config(arguments.config, arguments.overrides).env
+            factory, options, split = env.factory, env.options, arguments.split or env.train_split
+        environment = load_environment(factory, options)
+        tasks = environment.split(split).tasks
+        if not 0 <= arguments.task < len(tasks):
+            parser.error(f"--task must be 0 to {len(tasks) - 1} in split {split!r}, got {arguments.task}")
+        task = tasks[arguments.task]
+        if arguments.expert:
+            environment.prepare([task], lambda done, total: None)
+            actions = environment.expert_actions(task)
+            if actions is None:
+                parser.error(f"{factory} has no expert for {task.id}")
+            return 0 if play(environment, task, iter(actions)) else 1
+        play(environment, task, _typed())
+    except JaxmtrlError as err:
+        print(err, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":  # preparing may spawn processes that import this file
+    sys.exit(main())

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Sets up, then checks everything: lint, format, import floors, types, tests.
+#
+#   bash scripts/test.sh                     the whole check
+#   bash scripts/test.sh -m slow tests/rl    arguments go on to pytest
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+started=$SECONDS
+trap 'echo "test.sh: $((SECONDS - started)) s in all" >&2' EXIT
+
+bash scripts/setup.sh
+venv="${VENV:-.venv}"
+bin="$PWD/$venv/bin"
+case "$venv" in /*) bin="$venv/bin" ;; esac
+export PYRIGHT_PYTHON_IGNORE_WARNINGS=1 # do not ask the network for a newer version
+
+"$bin/ruff" check .
+"$bin/ruff" format --check .
+"$bin/lint-imports"
+"$bin/pyright" --pythonpath "$bin/python"
+"$bin/python" -m pytest "$@"

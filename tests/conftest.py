@@ -1,0 +1,19 @@
+"""Every test runs on eight virtual CPU devices, whatever the machine has, with compiled programs kept between runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hypothesis import settings
+
+# Before the first import of jax, here and in the child processes that tests start.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".cache" / "jax-tests")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+# The same examples every time: a red test stays red. Compilation makes single examples slow, so there is no deadline.
+settings.register_profile("house", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("house")

@@ -1,0 +1,370 @@
+"""TextWorld with real games: built once, won by their experts, safe against what a language model may type."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jericho")
+pytest.importorskip("tatsu")
+
+from jaxmtrl.envs.textworld import make
+from jaxmtrl.envs.textworld_games import GameSpec, build_games, is_made, level_sizes, read_info
+from jaxmtrl.envs.textworld_player import REFUSED, read_screen, refuses
+from jaxmtrl.errors import ConfigError, EnvironmentFailure
+from jaxmtrl.types import Task
+
+SPLITS = {
+    "train": {"first_seed": 101, "count": 2},
+    "heldout": {"first_seed": 1, "count": 1},
+}
+
+
+def nothing(done: int, total: int) -> None:
+    pass
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory) -> Path:
+    """Three plain custom games and a dense simple one, built by one process, which parses its rules once."""
+    folder = tmp_path_factory.mktemp("textworld")
+    tasks = [(task, "basic") for name in SPLITS for task in make(custom_options(folder)).split(name).tasks]
+    tasks += [(task, "house") for task in make(simple_options(folder)).split("train").tasks]
+    specs = [
+        GameSpec(level=task.payload["level"], theme=theme, seed=task.seed, path=task.payload["path"])
+        for task, theme in tasks
+    ]
+    build_games(specs, 1, nothing)
+    return folder
+
+
+def custom_options(folder: Path) -> dict:
+    return {"theme": "basic", "cache_dir": str(folder), "splits": SPLITS}
+
+
+def simple_options(folder: Path) -> dict:
+    splits = {"train": {"first_seed": 1, "count": 1}}
+    return {"games": "simple", "reward_density": "dense", "cache_dir": str(folder), "splits": splits}
+
+
+@pytest.fixture(scope="session")
+def custom(cache):
+    """An environment of small plain games, all of them made, and its options."""
+    environment = make(custom_options(cache))
+    environment.prepare([task for name in SPLITS for task in environment.split(name).tasks], nothing)
+    return environment, custom_options(cache)
+
+
+@pytest.fixture(scope="session")
+def simple(cache):
+    """The fixed house, which can be lost by eating the food."""
+    return make(simple_options(cache))
+
+
+def play(environment, task, actions):
+    env = environment.make_env()
+    observations, results = [env.reset(task)], []
+    for action in actions:
+        results.append(env.step(action))
+        observations.append(results[-1].observation)
+        if results[-1].done or results[-1].truncated:
+            break
+    env.close()
+    return observations, results
+
+
+# --- options, splits, levels: no game needed
+
+
+def test_level_names():
+    assert level_sizes("w2-o3-q4") == (2, 3, 4)
+    assert [level_sizes(name) for name in ("w2-o3", "w0-o3-q4", "w2-o3-q4-x", "")] == [None] * 4
+
+
+def test_the_study_splits_are_the_default():
+    environment = make({})
+    assert environment.split_names() == ("train", "heldout", "harder", "w8-o3-q4", "w2-o12-q4", "w8-o12-q4")
+    train, heldout, harder = (environment.split(name).tasks for name in ("train", "heldout", "harder"))
+    assert [len(tasks) for tasks in (train, heldout, harder)] == [5000, 100, 100]
+    assert (train[0].id, train[-1].seed, heldout[0].id) == ("w2-o3-q4/30001", 35000, "w2-o3-q4/1")
+    # three steps a command of the quest: 12 and 24
+    assert (train[0].payload["max_steps"], harder[0].payload["max_steps"], environment.max_steps) == (12, 24, 24)
+    assert os.path.isabs(train[0].payload["path"]) and len(pickle.dumps(train[0])) < 500
+    # a level that is trained on needs no second test split of its own
+    assert "w8-o3-q4" not in make({"level": "w8-o3-q4"}).split_names()
+
+
+def test_all_mistakes_in_options_at_once():
+    with pytest.raises(ConfigError) as caught:
+        make({"theem": "basic", "max_steps": 0, "splits": {"train": {"count": 1}}})
+    text = str(caught.value)
+    assert "the nearest is 'theme'" in text and "env.options.max_steps" in text
+    assert "env.options.splits.train.first_seed" in text and len(caught.value.mistakes) == 3
+    with pytest.raises(ConfigError) as caught:
+        make(
+            {
+                "level": "big",
+                "splits": {
+                    "train": {"first_seed": 1, "count": 10, "level": "w2-o3-q4"},
+                    "heldout": {"first_seed": 10, "count": 5, "level": "w2-o3-q4"},
+                    "harder": {"first_seed": 1, "count": 5, "level": "w4-o6-q8"},  # other level: no clash
+                },
+            }
+        )
+    assert len(caught.value.mistakes) == 2
+    assert "train and env.options.splits.heldout share 1 seeds of w2-o3-q4, from 10 on" in str(caught.value)
+
+
+def test_excluded_seeds_are_no_tasks():
+    splits = {"train": {"first_seed": 1, "count": 3, "exclude": [2]}, "heldout": {"first_seed": 2, "count": 1}}
+    assert [task.seed for task in make({"splits": splits}).split("train").tasks] == [1, 3]
+
+
+# --- text in, text out: no game needed
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", " ", "\x00", "look\x00", "\\x", "\\help", "\\s", "look. look", "look then look", "look\nquit\nyes", "save"]
+    + ["restart", "quit", "RESTORE", "script", "transcript on", "undo", "again", "g", "oops box", "verbose", "score"]
+    + ["tw-print max_score", "restrict commands", "enable print state option", "print_state", "take all", "x, y"]
+    + ["take box and key", "l" * 199, "look 👀", "é", 'say "look"', "look;look", "look\tlook", "look\r"],
+)
+def test_hostile_commands_are_refused(command):
+    assert refuses(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["look", "n", "go north", "take Z-key from box44", "take Henderson's type 4 passkey", "unlock chest", "l" * 198]
+    + ["put half of a bag of chips on stove", "examine Quote of the Day Calendar"],
+)
+def test_plain_commands_pass(command):
+    assert not refuses(command)
+
+
+def test_goal_is_refused_only_where_it_would_tell():
+    assert refuses("goal", goal_hidden=True) and not refuses("goal")
+
+
+def test_a_screen_is_taken_apart():
+    raw = "\nYou open it.\n\n\n<inventory>\nYou are carrying nothing.\n\n</inventory>\n>      -= The Room =-0/12"
+    screen = read_screen(raw)
+    assert (screen.text, screen.inventory, screen.score, screen.moves) == (
+        "You open it.",
+        "You are carrying nothing.",
+        0,
+        12,
+    )
+    end = "\nTaken.\n\n   *** The End ***\n\nYou scored 2 out of a possible 2, in 5 turns.\n\nQUIT?\n>    -= R =-0/4"
+    assert (read_screen(end).text, read_screen(end).score, read_screen(end).won) == ("Taken.\nYou win.", 2, True)
+    assert read_screen("\nGone.\n *** You lost! ***\n").lost and read_screen("no status").moves is None
+
+
+# --- real games
+
+
+def test_experts_win_with_return_one_and_no_invalid_action(custom):
+    environment, _ = custom
+    for name in SPLITS:
+        for task in environment.split(name).tasks:
+            observations, results = play(environment, task, environment.expert_actions(task))
+            assert results[-1].success and results[-1].done and not results[-1].truncated
+            assert [result.reward for result in results] == [0.0] * (len(results) - 1) + [1.0]
+            assert not any(result.metrics["invalid_action"] for result in results)
+            assert observations[0].startswith("Goal: ") and "\n[Room" in observations[0]
+            assert not any(
+                mark in text for text in observations for mark in ("-=", "$$", "\n>", "\n\n", "<", "RESTART")
+            )
+
+
+def test_the_same_seed_is_the_same_game(custom):
+    """What this release of TextWorld makes of seed 1: if it moves, published numbers are about other games."""
+    environment, options = custom
+    task = environment.split("heldout").tasks[0]
+    info = read_info(task.payload["path"])
+    assert info.walkthrough == [
+        "take Z-key from box44",
+        "unlock Z-box with Z-key",
+        "open Z-box",
+        "take thing7 from Z-box",
+    ]
+    assert info.objective == (
+        "First, take the Z-key from the box44. Next, unlock Z-box with Z-key. Next, open Z-box. "
+        "Next, take the thing7 from the Z-box."
+    )
+    assert info.max_score == 1 and "thing7" in info.goal and "unlock" not in info.goal
+    actions = ["look", "inventory", "n", "take Z-key from box44", "xyzzy", "s", "drop Z-key"]
+    assert play(environment, task, actions) == play(make(options), task, actions)
+
+
+def test_steps_run_out_and_bad_commands_cost_one(custom):
+    _, options = custom
+    environment = make({**options, "max_steps": 4})
+    task = environment.split("heldout").tasks[0]
+    _, results = play(environment, task, ["save", "xyzzy", "take moon", "look"])
+    assert [result.metrics["invalid_action"] for result in results] == [1.0, 1.0, 1.0, 0.0]
+    assert [result.truncated for result in results] == [False, False, False, True]
+    assert results[0].observation == REFUSED and not results[-1].done and not results[-1].success
+
+
+def test_hostile_play_neither_hangs_nor_cheats_nor_writes(custom, tmp_path, monkeypatch):
+    environment, options = custom
+    monkeypatch.chdir(tmp_path)
+    environment = make({**options, "max_steps": 50})
+    task = environment.split("heldout").tasks[0]
+    expert = list(environment.expert_actions(task))
+    hostile = ["\x00", "\\x", "\\help", ". ".join(expert), " then ".join(expert), "look\nquit\nyes", "save", "script"]
+    hostile += ["restart", "yes", "quit", "y", "verbose", "x" * 500, "🙂", "", "take Z-key and box44", "again"]
+    started = time.monotonic()
+    _, results = play(environment, task, [*hostile, *expert])
+    assert time.monotonic() - started < 5
+    assert len(results) == len(hostile) + len(expert) and results[-1].success  # the game was never touched
+    assert sum(result.reward for result in results) == 1.0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_the_end_only_reset_may_follow(custom):
+    environment, _ = custom
+    task = environment.split("heldout").tasks[0]
+    env = environment.make_env()
+    env.reset(task)
+    results = [env.step(action) for action in environment.expert_actions(task)]
+    assert results[-1].success
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step("look")
+    assert env.reset(task) == play(environment, task, [])[0][0]
+    env.close()
+
+
+def test_hidden_objective_tells_only_the_last_step(custom):
+    _, options = custom
+    environment = make({**options, "show_objective": "hidden"})
+    task = environment.split("heldout").tasks[0]
+    observations, results = play(environment, task, ["goal", *environment.expert_actions(task)])
+    assert "thing7" in observations[0].split("\n")[0] and "unlock" not in observations[0]
+    assert observations[1] == REFUSED and results[-1].success
+
+
+def test_admissible_inventory_and_description_are_shown(custom):
+    _, options = custom
+    shown = {"show_admissible": True, "show_inventory": True, "show_description": True}
+    environment = make({**options, **shown})
+    task = environment.split("heldout").tasks[0]
+    expert = list(environment.expert_actions(task))
+    observations, results = play(environment, task, ["xyzzy", *expert])
+    assert results[-1].success and not any(result.metrics["invalid_action"] for result in results[1:])
+    listed = [text.split("You can: ")[1].rstrip(".").split("; ") for text in observations[:-1]]
+    assert all(action in commands for action, commands in zip(expert, listed[1:], strict=True))
+    assert listed[0] == listed[1]  # an invalid action changes nothing
+    assert "You are carrying nothing." in observations[0] and "You are carrying: a Z-key." in observations[2]
+    assert observations[2].count("[Room54]") == 1 and "[" not in observations[2].replace("[Room54]", "")
+
+
+def test_workers_play_from_another_folder(cache, custom, tmp_path, monkeypatch):
+    _, options = custom
+    monkeypatch.chdir(cache.parent)
+    environment = make({**options, "cache_dir": cache.name})  # relative to where the run was started
+    task = environment.split("heldout").tasks[0]
+    monkeypatch.chdir(tmp_path)
+    assert play(environment, task, [])[0][0].startswith("Goal: ")
+
+
+def test_a_missing_game_says_what_to_do(tmp_path):
+    environment = make({"cache_dir": str(tmp_path)})
+    task = environment.split("train").tasks[0]
+    for call in (environment.make_env().reset, environment.expert_actions):
+        with pytest.raises(EnvironmentFailure, match=r"30001\.z8 has not been made; run scripts/make_games.py"):
+            call(task)
+
+
+def test_listing_tasks_and_experts_imports_no_simulator(custom):
+    _, options = custom
+    code = (
+        f"import sys; from jaxmtrl.envs.textworld import make; e = make({options!r}); t = e.split('train').tasks; "
+        "assert e.expert_actions(t[0]); e.prepare(t, lambda a, b: None); "
+        "assert not {'textworld', 'jericho', 'jax'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_two_games_that_are_the_same_are_refused(custom, tmp_path):
+    """Different seeds can make one game: here the held-out page is a copy of a training page."""
+    splits = {"train": {"first_seed": 5, "count": 1}, "heldout": {"first_seed": 9, "count": 1}}
+    environment = make({"cache_dir": str(tmp_path), "splits": splits})
+    page = {"objective": "win", "goal": "win", "walkthrough": ["look"], "max_score": 1}
+    tasks = [environment.split(name).tasks[0] for name in splits]
+    for task in tasks:
+        path = Path(task.payload["path"]).with_suffix(".meta.json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(page))
+    with pytest.raises(ConfigError, match=r"heldout: seed 9 makes the same game as seed 5 of train; add it to"):
+        environment.prepare(tasks, nothing)
+
+
+def test_losing_is_done_without_success(simple):
+    task = simple.split("train").tasks[0]
+    expert = list(simple.expert_actions(task))
+    food = expert[-1].removeprefix("put ").removesuffix(" on stove")
+    taken = next(i for i, action in enumerate(expert) if action.startswith(f"take {food}"))
+    _, results = play(simple, task, [*expert[: taken + 1], f"eat {food}"])
+    assert results[-1].done and not results[-1].success and not results[-1].truncated
+    assert sum(result.reward for result in results) < 1.0
+
+
+def test_dense_rewards_add_up_to_one(simple):
+    task = simple.split("train").tasks[0]
+    _, results = play(simple, task, simple.expert_actions(task))
+    # seed 1: nine commands, eight sub-goals worth 1/8 each; only "go north" on the way back reaches none
+    assert [result.reward * 8 for result in results] == [1, 1, 1, 1, 1, 1, 1, 0, 1]
+    assert results[-1].success
+
+
+def test_two_runs_that_build_at_once_both_end_with_whole_games(tmp_path, custom):
+    code = (
+        "import sys; from jaxmtrl.envs.textworld_games import GameSpec, build_game; "
+        f"build_game(GameSpec(level='w2-o3-q4', theme='basic', seed=1, path={str(tmp_path / 'deep' / '1.z8')!r}))"
+    )
+    racers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [racer.wait(timeout=60) for racer in racers] == [0, 0]
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["1.json", "1.meta.json", "1.z8"]
+    environment, _ = custom
+    info = read_info(str(tmp_path / "deep" / "1.z8"))
+    assert info == read_info(environment.split("heldout").tasks[0].payload["path"])
+    payload = {"path": str(tmp_path / "deep" / "1.z8"), "level": "w2-o3-q4", "max_steps": 12}
+    _, results = play(environment, Task(id="x", seed=1, payload=payload), info.walkthrough)
+    assert results[-1].success
+
+
+def test_a_failed_build_names_level_and_seed(tmp_path, custom):
+    reports: list[tuple[int, int]] = []
+    (tmp_path / "file").write_text("no folder")
+    made = custom[0].split("heldout").tasks[0].payload["path"]
+    specs = [
+        GameSpec(level="w2-o3-q4", theme="basic", seed=seed, path=path)
+        for seed, path in ((1, made), (77, str(tmp_path / "file" / "77.z8")))
+    ]
+    with pytest.raises(EnvironmentFailure, match=r"w2-o3-q4 \(basic\) with seed 77"):
+        build_games(specs, 1, lambda done, total: reports.append((done, total)))
+    assert reports == [(1, 2)] and is_made(made)
+
+
+def test_sharing_the_parsed_knowledge_base_changes_no_game(custom):
+    """The builder parses the rules once a process; a game made after a parse of its own is the same."""
+    pytest.importorskip("textworld")
+    code = (
+        "import json; from jaxmtrl.envs import textworld_games as g\n"
+        "from textworld.generator.data import KnowledgeBase\n"
+        "spec = g.GameSpec(level='w2-o3-q4', theme='basic', seed=102, path='x.z8')\n"
+        "options = g._game_options(spec, 'x.z8'); options.kb = KnowledgeBase.load()\n"
+        "print(json.dumps(g._make_custom(options)[1].__dict__))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert json.loads(out.splitlines()[-1]) == read_info(custom[0].split("train").tasks[1].payload["path"]).__dict__

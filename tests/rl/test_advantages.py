@@ -1,0 +1,398 @@
+"""Credit assignment: worked numbers, a slow loop over single episodes, and what must not change the answer."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from jaxmtrl.rl import advantages as adv
+
+TOLERANCE = 1e-5
+gae = jax.jit(adv.gae)
+reward_to_go = jax.jit(adv.reward_to_go)
+leave_one_out = jax.jit(adv.leave_one_out)
+group_normalised = jax.jit(adv.group_normalised, static_argnames="scale_by_std")
+turn_discounts = jax.jit(adv.turn_discounts)
+
+
+def run_gae(rewards, values, mask, *, gamma, lam, segments=None, bootstrap=None, discounts=None):
+    """`gae` on lists; one episode a row and nothing truncated unless told."""
+    mask = np.atleast_2d(np.asarray(mask, bool))
+    shape = mask.shape
+    if segments is None:
+        segments = np.broadcast_to(np.arange(shape[0])[:, None], shape)
+    if bootstrap is None:
+        bootstrap = np.zeros(shape, bool)
+    if discounts is None:
+        discounts = np.full(shape, gamma, np.float32)
+    return gae(
+        np.asarray(rewards, np.float32).reshape(shape),
+        np.asarray(values, np.float32).reshape(shape),
+        action_mask=mask,
+        segment_ids=np.asarray(segments, np.int32).reshape(shape),
+        bootstrap_mask=np.asarray(bootstrap, bool).reshape(shape),
+        discounts=discounts,
+        lam=lam,
+    )
+
+
+def one_episode(rewards, values, discounts, lam, final_value):
+    """The defining sum, for one episode without anything but its action tokens:
+    A_t = sum_l (prod_{k < l} gamma lam) delta_{t + l}, written as sums rather than as a recursion."""
+    count = len(rewards)
+    successor = np.append(values[1:], final_value)
+    delta = rewards + discounts * successor - values
+    result = np.zeros(count)
+    for start in range(count):
+        weight = 1.0
+        for later in range(start, count):
+            result[start] += weight * delta[later]
+            weight *= discounts[later] * lam
+    return result
+
+
+def random_rows(seed, rows=3, length=40):
+    """Random packed rows: ragged masks, several episodes a row, padding inside and at the end, some truncated."""
+    random = np.random.default_rng(seed)
+    segments = np.full((rows, length), -1, np.int32)
+    mask, bootstrap = np.zeros((rows, length), bool), np.zeros((rows, length), bool)
+    episode = 0
+    for row in range(rows):
+        at = 0
+        while True:
+            size = int(random.integers(3, 15))
+            if at + size > length - 2:
+                break
+            segments[row, at : at + size] = episode
+            mask[row, at : at + size] = random.random(size) < 0.6
+            if random.random() < 0.5:
+                bootstrap[row, at + size - 1] = True
+                mask[row, at + size - 1] = False
+            at += size + int(random.integers(0, 3))
+            episode += 1
+    rewards, values = random.normal(size=(2, rows, length)).astype(np.float32)
+    discounts = random.uniform(0.5, 1.0, (rows, length)).astype(np.float32)
+    return rewards, values, mask, segments, bootstrap, discounts, episode
+
+
+# Observations in the middle, junk values on them.
+REWARD = [0, 0, 0, 0, 0, 1]
+MASK = [1, 1, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("junk", [9.0, -1e6, 0.0, np.nan, np.inf])
+def test_gae_steps_over_observation_tokens(junk):
+    # gamma .9, lam .95, so gamma lam = .855; action values .5 .6 .7 .8; only the last reward is 1.
+    # t5: 1 - .8 = .2;  t4: .9 * .8 - .7 + .855 * .2 = .191
+    # t1: .9 * .7 - .6 + .855 * .191 = .193305;  t0: .9 * .6 - .5 + .855 * .193305 = .205276
+    values = [0.5, 0.6, junk, junk, 0.7, 0.8]
+    advantages, returns = run_gae(REWARD, values, MASK, gamma=0.9, lam=0.95)
+    np.testing.assert_allclose(advantages, [[0.205276, 0.193305, 0, 0, 0.191, 0.2]], atol=TOLERANCE)
+    np.testing.assert_allclose(returns, [[0.705276, 0.793305, 0, 0, 0.891, 1.0]], atol=TOLERANCE)
+    # An estimate over all columns would say this instead.
+    assert abs(advantages[0, 0] - 0.665177) > 0.1
+    assert abs(advantages[0, 1] - 0.731201) > 0.1
+
+
+def test_rewards_off_action_are_not_earned():
+    clean, _ = run_gae(REWARD, [0.5, 0.6, 0, 0, 0.7, 0.8], MASK, gamma=0.9, lam=0.95)
+    noisy, _ = run_gae([0, 0, np.nan, np.inf, 0, 1], [0.5, 0.6, 0, 0, 0.7, 0.8], MASK, gamma=0.9, lam=0.95)
+    np.testing.assert_array_equal(clean, noisy)
+
+
+def test_an_observation_leak_is_invisible_at_gamma_and_lambda_one():
+    # The sum of deltas telescopes, so the estimate over all columns agrees on the first action tokens. Tests at 1 / 1
+    # alone prove nothing; this one says why the others use other numbers.
+    values = [0.5, 0.6, 9, 9, 0.7, 0.8]
+    right, _ = run_gae(REWARD, values, MASK, gamma=1.0, lam=1.0)
+    leaking, _ = run_gae(REWARD, values, np.ones(6), gamma=1.0, lam=1.0)
+    actions = np.asarray(MASK, bool)
+    np.testing.assert_allclose(right[0][actions], leaking[0][actions], atol=TOLERANCE)
+    leaking, _ = run_gae(REWARD, values, np.ones(6), gamma=0.9, lam=0.95)
+    np.testing.assert_allclose(leaking[0, :2], [0.665177, 0.731201], atol=TOLERANCE)
+
+
+def test_a_win_and_a_loss_differ_on_every_token():
+    # Forgetting the last reward and the last delta gives .353 .271 .185 .095 0 for both.
+    values = [0.1, 0.2, 0.3, 0.4, 0.5]
+    win, _ = run_gae([0, 0, 0, 0, 1], values, np.ones(5), gamma=0.99, lam=0.95)
+    loss, _ = run_gae([0, 0, 0, 0, 0], values, np.ones(5), gamma=0.99, lam=0.95)
+    np.testing.assert_allclose(win, [[0.744, 0.687, 0.628, 0.565, 0.5]], atol=6e-4)
+    np.testing.assert_allclose(loss, [[-0.038, -0.145, -0.257, -0.375, -0.5]], atol=6e-4)
+    assert np.all(np.abs(np.asarray(win - loss)) > 0.7)
+
+
+def test_integer_rewards_and_a_single_token():
+    advantages, returns = run_gae([1], [0.25], [1], gamma=0.9, lam=0.9)
+    np.testing.assert_allclose(advantages, [[0.75]])
+    np.testing.assert_allclose(returns, [[1.0]])
+
+
+def test_truncated_and_terminated_episodes_of_unequal_length_in_one_batch():
+    # Row A: three tokens, cut off in a state worth .5. Row B: five tokens, finished, as wide as the batch but for the
+    # column that only A's bootstrap needs. gamma = lam = 1: A = .5 - V = .3 .2 .1; B = 1 - V = .8 .7 .6 .5 .4.
+    values = [[0.2, 0.3, 0.4, 0.5, 7, 7], [0.2, 0.3, 0.4, 0.5, 0.6, 7]]
+    rewards = [[0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0]]
+    mask = [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]]
+    segments = [[0, 0, 0, 0, -1, -1], [1, 1, 1, 1, 1, -1]]
+    bootstrap = [[0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
+    result, returns = run_gae(rewards, values, mask, gamma=1.0, lam=1.0, segments=segments, bootstrap=bootstrap)
+    np.testing.assert_allclose(result[0], [0.3, 0.2, 0.1, 0, 0, 0], atol=TOLERANCE)
+    np.testing.assert_allclose(result[1], [0.8, 0.7, 0.6, 0.5, 0.4, 0], atol=TOLERANCE)
+    np.testing.assert_allclose(returns[0, :3], 0.5, atol=TOLERANCE)
+    assert abs(result[0, 0] - -0.2) > 0.1  # A taken for finished
+    assert abs(result[1, 0] - 1.3) > 0.1  # B taken for truncated since it is full
+
+
+def test_what_was_read_after_the_last_action_lies_between_it_and_the_bootstrap():
+    # One action (V .2), two tokens of tail, bootstrap worth .5: delta = .9 * .5 - .2 = .25, one discount only.
+    result, _ = run_gae(
+        [0, 0, 0, 0], [0.2, np.nan, np.nan, 0.5], [1, 0, 0, 0], gamma=0.9, lam=0.95, bootstrap=[0, 0, 0, 1]
+    )
+    np.testing.assert_allclose(result, [[0.25, 0, 0, 0]], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_packed_rows_equal_a_slow_sum_over_each_episode_alone(seed, lam):
+    rewards, values, mask, segments, bootstrap, discounts, count = random_rows(seed)
+    assert count >= 6
+    assert bootstrap.any()
+    junk = np.where(mask | bootstrap, values, np.nan)
+    result, returns = run_gae(
+        np.where(mask, rewards, np.nan),
+        junk,
+        mask,
+        gamma=None,
+        lam=lam,
+        segments=segments,
+        bootstrap=bootstrap,
+        discounts=np.where(mask, discounts, np.nan),
+    )
+    expected = np.zeros(mask.shape)
+    for episode in range(count):
+        own = mask & (segments == episode)
+        final = values[bootstrap & (segments == episode)]
+        final_value = final[0] if len(final) else 0.0
+        expected[own] = one_episode(rewards[own], values[own], discounts[own], lam, final_value)
+    np.testing.assert_allclose(result, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(returns, np.where(mask, expected + values, 0.0), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("gamma, lam", [(0.9, 0.95), (1.0, 0.5), (0.8, 1.0)])
+def test_inserting_observations_changes_nothing_on_action_tokens(gamma, lam):
+    rewards, values, mask, segments, bootstrap, _, _ = random_rows(11, rows=1)
+    before, _ = run_gae(rewards, values, mask, gamma=gamma, lam=lam, segments=segments, bootstrap=bootstrap)
+    inside = np.flatnonzero(segments[0] >= 0)
+    random = np.random.default_rng(5)
+    at = np.sort(random.choice(inside, 12))  # new columns go in front of these
+
+    def insert(array, filler):
+        return np.insert(array, at, filler, axis=1)
+
+    after, _ = run_gae(
+        insert(rewards, 0.0),
+        insert(values, random.normal(size=12) * 100),
+        insert(mask, False),
+        gamma=gamma,
+        lam=lam,
+        segments=np.insert(segments, at, segments[0, at], axis=1),
+        bootstrap=insert(bootstrap, False),
+    )
+    np.testing.assert_allclose(np.asarray(after)[insert(mask, False)], np.asarray(before)[mask], atol=1e-6)
+
+
+def test_padding_on_either_side_changes_nothing():
+    rewards, values, mask, segments, bootstrap, _, _ = random_rows(3, rows=2)
+    before, _ = run_gae(rewards, values, mask, gamma=0.9, lam=0.8, segments=segments, bootstrap=bootstrap)
+
+    def pad(array, filler):
+        return np.pad(array, ((0, 0), (4, 6)), constant_values=filler)
+
+    after, _ = run_gae(
+        pad(rewards, np.nan),
+        pad(values, np.nan),
+        pad(mask, False),
+        gamma=0.9,
+        lam=0.8,
+        segments=pad(segments, -1),
+        bootstrap=pad(bootstrap, False),
+    )
+    np.testing.assert_allclose(after[:, 4:-6], before, atol=1e-6)
+
+
+def test_one_episode_knows_nothing_of_its_neighbours_in_the_row():
+    rewards, values, mask, segments, bootstrap, _, _ = random_rows(7, rows=1)
+    before, _ = run_gae(rewards, values, mask, gamma=0.9, lam=0.95, segments=segments, bootstrap=bootstrap)
+    others = segments != 1
+    after, _ = run_gae(
+        np.where(others, 50.0, rewards),
+        np.where(others, -70.0, values),
+        mask,
+        gamma=0.9,
+        lam=0.95,
+        segments=segments,
+        bootstrap=bootstrap,
+    )
+    assert (segments == 1).any()
+    np.testing.assert_array_equal(np.asarray(after)[~others], np.asarray(before)[~others])
+
+
+def test_gae_is_finite_and_differentiable_through_values_that_are_junk_elsewhere():
+    def total(values):
+        result, _ = gae(
+            np.array([REWARD], np.float32),
+            values,
+            action_mask=np.array([MASK], bool),
+            segment_ids=np.zeros((1, 6), np.int32),
+            bootstrap_mask=np.zeros((1, 6), bool),
+            discounts=np.full((1, 6), 0.9, np.float32),
+            lam=0.95,
+        )
+        return result.sum()
+
+    gradient = jax.grad(total)(np.array([[0.5, 0.6, np.nan, np.inf, 0.7, 0.8]], np.float32))
+    assert np.all(np.isfinite(gradient))
+    np.testing.assert_array_equal(gradient[0, 2:4], 0.0)
+
+
+def test_lambda_may_differ_by_token():
+    lam = np.array([[0.0, 1.0, 0.5]], np.float32)
+    result, _ = run_gae([0, 0, 1], [0.5, 0.25, 0.5], np.ones(3), gamma=1.0, lam=lam)
+    # t2: 1 - .5 = .5;  t1: .5 - .25 + 1 * .5 = .75;  t0: .25 - .5 + 0 * .75 = -.25
+    np.testing.assert_allclose(result, [[-0.25, 0.75, 0.5]], atol=1e-6)
+
+
+# --- discounts -------------------------------------------------------------------------------------------------------
+
+# Two episodes in a row: turns of 2, 1 (reward 0) and 1 tokens, then an episode of one turn of 2; observations between.
+TURN_MASK = np.array([[1, 1, 0, 1, 0, 1, 0, 1, 1, 0]], bool)
+TURN_IDS = np.array([[0, 0, -1, 1, -1, 2, -1, 0, 0, -1]], np.int32)
+TURN_SEGMENTS = np.array([[0, 0, 0, 0, 0, 0, 1, 1, 1, -1]], np.int32)
+
+
+def test_turn_discounts_fall_on_each_turns_last_action_token():
+    discounts = turn_discounts(0.9, TURN_MASK, TURN_IDS, TURN_SEGMENTS)
+    np.testing.assert_allclose(discounts, [[1, 0.9, 0, 0.9, 0, 0.9, 0, 1, 0.9, 0]])
+
+
+def test_a_turn_ends_with_its_episode_even_if_the_next_turn_has_the_same_index():
+    mask, turns = np.ones((1, 4), bool), np.zeros((1, 4), np.int32)
+    discounts = turn_discounts(0.5, mask, turns, np.array([[0, 0, 1, 1]], np.int32))
+    np.testing.assert_allclose(discounts, [[1, 0.5, 1, 0.5]])
+
+
+def test_token_discounts_are_the_same_everywhere():
+    np.testing.assert_allclose(adv.token_discounts(0.9, TURN_MASK), np.where(TURN_MASK, np.float32(0.9), 0.0))
+
+
+def test_at_turn_level_what_is_to_come_does_not_depend_on_how_long_answers_are():
+    # A turn that earns 1, two turns after: gamma^2 however many tokens the turns take; gamma^(tokens) otherwise.
+    def first(lengths, by_turn):
+        mask = np.ones((1, sum(lengths)), bool)
+        turns = np.repeat(np.arange(len(lengths)), lengths)[None].astype(np.int32)
+        segments = np.zeros_like(turns)
+        rewards = np.zeros(mask.shape, np.float32)
+        rewards[0, -1] = 1
+        discounts = turn_discounts(0.9, mask, turns, segments) if by_turn else adv.token_discounts(0.9, mask)
+        return float(reward_to_go(rewards, discounts=discounts, action_mask=mask, segment_ids=segments)[0, 0])
+
+    assert first([1, 1, 1], True) == pytest.approx(0.81)
+    assert first([4, 3, 2], True) == pytest.approx(0.81)
+    assert first([4, 3, 2], False) == pytest.approx(0.9**8)
+
+
+def test_reward_to_go_crosses_observations_and_stops_at_episodes():
+    # Rewards 1 on each turn's end: episode 0 from the back: 1, 1 + .9, 1 + .9 * 1.9 = 2.71 (its two tokens alike).
+    # A return that resets at observations would leave 1 on the earlier turns.
+    rewards = np.array([[0, 1, 5, 1, 5, 1, 5, 0, 1, 5]], np.float32)
+    discounts = turn_discounts(0.9, TURN_MASK, TURN_IDS, TURN_SEGMENTS)
+    result = reward_to_go(rewards, discounts=discounts, action_mask=TURN_MASK, segment_ids=TURN_SEGMENTS)
+    np.testing.assert_allclose(result, [[2.71, 2.71, 0, 1.9, 0, 1, 0, 1, 1, 0]], atol=1e-6)
+
+
+# --- whole-episode credit --------------------------------------------------------------------------------------------
+
+
+def test_episode_returns_sum_action_rewards_by_episode():
+    rewards = np.array([[0, 1, 9, 2, 9, 3, np.nan, 0, 4, np.nan]], np.float32)
+    result = adv.episode_returns(rewards, TURN_MASK, TURN_SEGMENTS, 4)
+    np.testing.assert_array_equal(result, [6, 4, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "returns, expected",
+    [([1, 0, 0], [1.0, -0.5, -0.5]), ([2, 2, 2, 2], [0, 0, 0, 0]), ([0.7], [0]), ([0.1] * 3, [0] * 3)],
+)
+def test_leave_one_out_golden(returns, expected):
+    result = leave_one_out(np.array(returns, np.float32), np.zeros(len(returns), np.int32))
+    np.testing.assert_allclose(result, expected, atol=TOLERANCE)
+    if not any(expected):
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_group_normalisation_uses_the_sample_standard_deviation():
+    # Returns 1 0 0 1: deviations of .5; ddof 1: sqrt(1 / 3) = .57735 -> .866024. ddof 0 would give .999998.
+    result = group_normalised(np.array([1, 0, 0, 1], np.float32), np.zeros(4, np.int32), scale_by_std=True)
+    np.testing.assert_allclose(result, [0.866024, -0.866024, -0.866024, 0.866024], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("returns", [[1.0], [0.3] * 4, [0.1] * 3, [1234.567] * 7])
+@pytest.mark.parametrize("scale_by_std", [True, False])
+def test_groups_without_a_difference_teach_exactly_nothing(returns, scale_by_std):
+    # A group of one is not normalised by 1 and 0 (that would give 1.0); equal returns leave no rounding behind.
+    returns = np.array(returns, np.float32)
+    groups = np.zeros(len(returns), np.int32)
+    slope = jax.jit(jax.grad(lambda r: adv.group_normalised(r, groups, scale_by_std=scale_by_std)[0]))
+    result = group_normalised(returns, groups, scale_by_std=scale_by_std)
+    np.testing.assert_array_equal(result, np.zeros(len(returns)))
+    np.testing.assert_array_equal(slope(returns), np.zeros(len(returns)))
+
+
+def test_failed_episodes_leave_the_group_statistics():
+    # Group returns 1, 0, failed, 0. Scoring the failure 0 would give -.25 (centred) and -.333 (leave one out).
+    returns = np.array([1, 0, np.nan, 0], np.float32)
+    groups = np.array([0, 0, -1, 0], np.int32)
+    centred = group_normalised(returns, groups, scale_by_std=False)
+    np.testing.assert_allclose(centred, [0.666667, -0.333333, 0, -0.333333], atol=TOLERANCE)
+    np.testing.assert_allclose(leave_one_out(returns, groups), [1, -0.5, 0, -0.5], atol=TOLERANCE)
+
+
+def test_episodes_without_a_group_are_not_a_group():
+    returns = np.array([5, 7, 1, 0], np.float32)
+    groups = np.array([-1, -1, 3, 3], np.int32)
+    np.testing.assert_allclose(leave_one_out(returns, groups), [0, 0, 1, -1], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_group_advantages_equal_a_slow_loop_and_follow_a_permutation(seed):
+    random = np.random.default_rng(seed)
+    returns = random.normal(size=12).astype(np.float32)
+    groups = random.integers(-1, 4, 12).astype(np.int32) * 100  # ids need not be small nor dense
+    groups[groups < 0] = -1
+    loo, normal = np.zeros(12), np.zeros(12)
+    for i in range(12):
+        mine = [returns[j] for j in range(12) if groups[i] >= 0 and groups[j] == groups[i]]
+        peers = [returns[j] for j in range(12) if j != i and groups[i] >= 0 and groups[j] == groups[i]]
+        if peers:
+            loo[i] = returns[i] - np.mean(peers)
+            normal[i] = (returns[i] - np.mean(mine)) / (np.std(mine, ddof=1) + 1e-6)
+    np.testing.assert_allclose(leave_one_out(returns, groups), loo, atol=TOLERANCE)
+    np.testing.assert_allclose(group_normalised(returns, groups, scale_by_std=True), normal, atol=TOLERANCE)
+    order = random.permutation(12)
+    np.testing.assert_allclose(leave_one_out(returns[order], groups[order]), loo[order], atol=TOLERANCE)
+
+
+def test_an_episodes_advantage_reaches_all_its_action_tokens_and_no_others():
+    # One episode over three rows with 2, 3 and 1 action tokens, advantage .7: sums 1.4, 2.1, .7; 4.2 in all.
+    mask = np.array([[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 0, 0]], bool)
+    result = adv.spread(np.array([0.7, np.nan], np.float32), np.where(mask, 0, [[-1], [0], [0]]), mask)
+    np.testing.assert_allclose(np.sum(result, axis=1), [1.4, 2.1, 0.7], atol=TOLERANCE)
+    np.testing.assert_array_equal(np.asarray(result)[~mask], 0.0)
+    assert float(np.sum(result)) == pytest.approx(4.2, abs=TOLERANCE)  # .7 if only the last step's tokens had it
+
+
+def test_spread_keeps_packed_episodes_apart():
+    result = adv.spread(np.array([1.5, -2.0], np.float32), TURN_SEGMENTS, TURN_MASK)
+    np.testing.assert_allclose(result, [[1.5, 1.5, 0, 1.5, 0, 1.5, 0, -2, -2, 0]])
