@@ -70,13 +70,17 @@ def tasks_of(environment: Environment, name: str, count: int | None, field: str)
     tasks = environment.split(name).tasks
     if count is not None and count > len(tasks):
         raise ConfigError(
-            "the config", [f"{field}: split {name!r} has {len(tasks)} tasks, {count} wanted; lower it or widen the split."]
+            "the config",
+            [f"{field}: split {name!r} has {len(tasks)} tasks, {count} wanted; lower it or widen the split."],
         )
     return tasks[:count] if count is not None else tasks
 
 
-def assemble(config: Config, folder: RunFolder, progress: Progress) -> Parts:
+def assemble(config: Config, folder: RunFolder, progress: Progress, *, training: bool) -> Parts:
     """Makes the parts, cheapest first, so that a mistake is met before the minutes are spent.
+
+    Args:
+        training: whether training tasks will be played, so that their games are made.
 
     Raises:
         ConfigError: a section asks for what the environment or the devices do not have.
@@ -90,7 +94,7 @@ def assemble(config: Config, folder: RunFolder, progress: Progress) -> Parts:
         for name, count in config.evaluation.splits.items()
         for task in tasks_of(environment, name, count, f"evaluation.splits.{name}")
     ]
-    prepare(environment, [*train_tasks, *evaluated], progress)
+    prepare(environment, [*(train_tasks if training else ()), *evaluated], progress)
     pool = MultiprocessPool(
         config.env.factory,
         config.env.options,
@@ -102,8 +106,10 @@ def assemble(config: Config, folder: RunFolder, progress: Progress) -> Parts:
     try:
         tokenizer = make_tokenizer(config, folder, environment, pool, train_tasks)
         template = chatml(tokenizer)
-        print(f"template: {audit(template.render, tokenizer).describe()}", flush=True)
-        return _compiled_parts(config, mesh, environment, train_tasks, pool, tokenizer, template)
+        progress.message(f"template: {audit(template.render, tokenizer).describe()}")
+        parts = _compiled_parts(config, mesh, environment, train_tasks, pool, tokenizer, template)
+        progress.message(parts.engine.plan)
+        return parts
     except BaseException:
         pool.close()
         raise
@@ -124,7 +130,6 @@ def _compiled_parts(
     network = Network.from_section(config.model, tokenizer.vocab_size, dtype)
     optimizers = make_optimizers(config, network)
     engine = Engine(network, config.sampling, sorted(template.stop_ids), mesh)
-    print(engine.plan, flush=True)
     player = Player(
         engine,
         pool,
@@ -202,7 +207,7 @@ def make_tokenizer(
     config: Config, folder: RunFolder, environment: Environment, pool: MultiprocessPool, train_tasks: Sequence[Task]
 ) -> Tokenizer:
     """The run's tokenizer: read from its folder, or made once and written there."""
-    if folder.tokenizer.exists():
+    if (folder.tokenizer / tokenizers.FILE_NAME).exists():
         return tokenizers.load(folder.tokenizer)
     if config.text.tokenizer == "byte":
         tokenizer = tokenizers.byte_tokenizer()

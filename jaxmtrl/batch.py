@@ -25,7 +25,9 @@ class TokenBatch:
     behaviour_logprobs: Array  # f32 [B, T], of the sampler; 0 off-action
     rewards: Array  # f32 [B, T], a turn's reward sits on its last action token
     turn_ids: Array  # i32 [B, T], index of the turn on action tokens; -1 elsewhere
-    bootstrap_mask: Array  # bool [B, T], the one column after a truncated episode; its value stands for what was cut off
+    bootstrap_mask: (
+        Array  # bool [B, T], the one column after a truncated episode; its value stands for what was cut off
+    )
     group_ids: Array  # i32 [E], which task an episode played; -1 where there is no episode
 
     @property

@@ -1,4 +1,4 @@
-"""`python -m jaxmtrl.evaluate --run DIR [--split NAME …]`: plays held-out tasks with a policy of a finished or running run."""
+"""`python -m jaxmtrl.evaluate --run DIR [--split NAME …]`: plays held-out tasks with a policy of a run."""
 
 from __future__ import annotations
 

@@ -94,7 +94,9 @@ def evaluate(
     for number, (name, count) in enumerate(splits.items()):
         plays = seeded_plays(environment.split(name).tasks[:count], group_size=1, seed=(seed, 0xE7A1, number))
         episodes = player.play(
-            plays, temperature=temperature, report=(lambda episode, name=name: report(name, episode)) if report else None
+            plays,
+            temperature=temperature,
+            report=(lambda episode, name=name: report(name, episode)) if report else None,
         )
         results[name] = summarise(episodes)
     return results

@@ -1,11 +1,11 @@
 """The run folder: whose it is, and where everything of a run lies.
 
-    runs/<name>/config.yaml       the resolved config; another config is refused
-                tokenizer/        the tokenizer of the run
-                metrics.jsonl, tensorboard/, episodes.jsonl
-                checkpoints/      position to resume from; the newest few
-                stages/           the policy at the end of each stage, for evaluation and as KL reference
-                result.json       success of every policy on every split
+runs/<name>/config.yaml       the resolved config; another config is refused
+            tokenizer/        the tokenizer of the run
+            metrics.jsonl, tensorboard/, episodes.jsonl
+            checkpoints/      position to resume from; the newest few
+            stages/           the policy at the end of each stage, for evaluation and as KL reference
+            result.json       success of every policy on every split
 """
 
 from __future__ import annotations

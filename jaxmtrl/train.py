@@ -1,6 +1,6 @@
 """`python -m jaxmtrl.train --config F [section.field=value …]`: demonstrations, SFT, critic warm-up, RL, evaluation.
 
-Thin on purpose: every environment process imports this file's module again, so nothing heavy may be imported at its top.
+Thin on purpose: every environment process imports this module again, so nothing heavy is imported at its top.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ def main(arguments: list[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(
         prog="python -m jaxmtrl.train",
-        description="Trains, or goes on with, the run that a config describes. Starting the same command again resumes.",
+        description="Trains the run that a config describes. Starting the same command again resumes it.",
         epilog=describe_config(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="YAML file with one mapping a section")
-    parser.add_argument("overrides", nargs="*", metavar="section.field=value", help="replaces single fields, read as YAML")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="section.field=value", help="replaces single fields, read as YAML"
+    )
     parsed = parser.parse_args(arguments)
     try:
         config = load_config(parsed.config, parsed.overrides)

@@ -32,24 +32,8 @@ from jaxmtrl.rollout.demonstrate import demonstrate, demonstration_episode
 from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import RunFolder
+from jaxmtrl.stages import EVALUATED, KINDS, STAGES, Position
 from jaxmtrl.types import Episode, Task
-
-STAGES = ("untrained", "sft", "critic_warmup", "rl")
-KINDS: dict[str, Kind] = {"untrained": "sft", "sft": "sft", "critic_warmup": "critic", "rl": "policy"}
-EVALUATED = ("untrained", "sft", "rl")  # the policies of the final table
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Position:
-    """Where the loop stands, as a checkpoint keeps it."""
-
-    stage: str = STAGES[0]
-    iteration: int = 0  # finished in this stage
-    step: int = 0  # finished over all stages; the x axis of every curve
-    wall_s: float = 0.0  # spent so far, interruptions left out
-    best_epoch: int = 0  # of SFT, by validation loss
-    best_loss: float | None = None
-    results: dict[str, dict[str, dict]] = dataclasses.field(default_factory=dict)  # split → policy → figures
 
 
 class Trainer:
@@ -209,7 +193,9 @@ class Trainer:
         values = {}
         loss = None
         if validation:
-            loss = float(self.parts.learner.sft_loss(self.state.params, self._put(validation, capacity=len(validation))))
+            loss = float(
+                self.parts.learner.sft_loss(self.state.params, self._put(validation, capacity=len(validation)))
+            )
             values["loss/validation"] = loss
         best = self.position.best_loss
         if loss is None or best is None or loss < best:
@@ -372,7 +358,7 @@ def train(config: Config) -> dict[str, Any]:
     """
     folder = RunFolder.open(config)
     with Progress(console_every_s=config.log.console_every_s) as progress:
-        parts = assemble(config, folder, progress)
+        parts = assemble(config, folder, progress, training=True)
         try:
             trainer = Trainer(config, folder, parts, progress)
             try:

@@ -50,7 +50,9 @@ class TextSection:
         Literal["byte", "bpe"],
         setting("byte: 256 bytes, nothing to train; bpe: byte-pair pieces trained on the training tasks' text"),
     ] = "bpe"
-    vocab_size: Annotated[int, setting("entries of a trained tokenizer, control tokens included", unit="tokens", ge=300)] = 1024
+    vocab_size: Annotated[
+        int, setting("entries of a trained tokenizer, control tokens included", unit="tokens", ge=300)
+    ] = 1024
     template: Annotated[Literal["chatml"], setting("how messages become tokens")] = "chatml"
     system_prompt: Annotated[str, setting("first message of every episode; empty leaves it out")] = ""
 
@@ -68,7 +70,8 @@ class ModelSection:
     norm_eps: Annotated[Above0, setting("epsilon of the RMS norms")] = 1e-6
     param_dtype: Annotated[Literal["float32", "bfloat16"], setting("dtype of parameters")] = "float32"
     compute_dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"], setting("dtype of activations; auto is bfloat16 on TPU and GPU, float32 on CPU")
+        Literal["auto", "float32", "bfloat16"],
+        setting("dtype of activations; auto is bfloat16 on TPU and GPU, float32 on CPU"),
     ] = "auto"
     remat: Annotated[bool, setting("recompute each block's activations in the backward pass to save memory")] = True
 
@@ -83,12 +86,18 @@ class MeshSection:
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class RolloutSection:
     workers: Annotated[Positive, setting("environment processes")] = 2
-    open_episodes: Annotated[Positive, setting("episodes open at once; more than sampling.slots hides slow environments")] = 48
+    open_episodes: Annotated[
+        Positive, setting("episodes open at once; more than sampling.slots hides slow environments")
+    ] = 48
     step_timeout_s: Annotated[Above0, setting("deadline of one environment step", unit="s")] = 20.0
-    reset_timeout_s: Annotated[Above0, setting("deadline of one environment reset, start-up of a worker included", unit="s")] = 60.0
+    reset_timeout_s: Annotated[
+        Above0, setting("deadline of one environment reset, start-up of a worker included", unit="s")
+    ] = 60.0
     recycle_after: Annotated[Count, setting("episodes after which a worker is replaced, against leaks; 0 never")] = 2000
     max_failed_share: Annotated[Share, setting("share of failed episodes in one batch above which the run stops")] = 0.5
-    overlap: Annotated[bool, setting("play the next batch, one update behind, while the current one is learnt from")] = False
+    overlap: Annotated[
+        bool, setting("play the next batch, one update behind, while the current one is learnt from")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
@@ -96,11 +105,13 @@ class SamplingSection:
     slots: Annotated[Positive, setting("S, episodes that hold a KV cache on the device at once")] = 32
     cache_length: Annotated[Positive, setting("C, longest episode", unit="tokens")] = 1024
     attention_buckets: Annotated[
-        tuple[Positive, ...], setting("cache lengths that decode is compiled for; the last is cache_length", unit="tokens")
+        tuple[Positive, ...],
+        setting("cache lengths that decode is compiled for; the last is cache_length", unit="tokens"),
     ] = (512, 1024)
     prefill_rows: Annotated[Positive, setting("R, slots prefilled in one call")] = 8
     prefill_buckets: Annotated[
-        tuple[Positive, ...], setting("prompt lengths that prefill is compiled for; longer prompts go in pieces", unit="tokens")
+        tuple[Positive, ...],
+        setting("prompt lengths that prefill is compiled for; longer prompts go in pieces", unit="tokens"),
     ] = (64, 256)
     decode_chunk: Annotated[Positive, setting("decode steps between two returns to the host", unit="tokens")] = 8
     max_action_tokens: Annotated[Positive, setting("cap of one action", unit="tokens")] = 24
@@ -109,19 +120,27 @@ class SamplingSection:
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class AlgorithmSection:
-    name: Annotated[Literal["ppo", "rloo"], setting("ppo: critic and GAE; rloo: leave-one-out baseline of the group")] = "ppo"
+    name: Annotated[
+        Literal["ppo", "rloo"], setting("ppo: critic and GAE; rloo: leave-one-out baseline of the group")
+    ] = "ppo"
     group_size: Annotated[Positive, setting("G, plays of one task in a batch")] = 1
     gamma: Annotated[Share, setting("discount per action token")] = 1.0
     lam: Annotated[Share, setting("lambda of GAE")] = 1.0
     clip_low: Annotated[Share, setting("how far below 1 the ratio may count")] = 0.2
     clip_high: Annotated[NonNegative, setting("how far above 1 the ratio may count")] = 0.2
     dual_clip: Annotated[float, setting("bound of ratio times a negative advantage; 0 turns it off", ge=0.0)] = 0.0
-    value_clip: Annotated[NonNegative, setting("how far a value may move from the old one in its loss; 0 turns it off")] = 0.5
+    value_clip: Annotated[
+        NonNegative, setting("how far a value may move from the old one in its loss; 0 turns it off")
+    ] = 0.5
     value_coef: Annotated[NonNegative, setting("weight of the value loss")] = 0.5
     entropy_coef: Annotated[NonNegative, setting("weight of the entropy bonus")] = 0.0
-    kl_coef: Annotated[NonNegative, setting("weight of the KL to the reference (the policy before RL); 0 keeps no reference")] = 0.0
+    kl_coef: Annotated[
+        NonNegative, setting("weight of the KL to the reference (the policy before RL); 0 keeps no reference")
+    ] = 0.0
     kl_place: Annotated[Literal["reward", "loss"], setting("where the KL enters")] = "reward"
-    whiten_advantages: Annotated[bool, setting("advantages to mean 0, variance 1 over the batch's action tokens")] = True
+    whiten_advantages: Annotated[bool, setting("advantages to mean 0, variance 1 over the batch's action tokens")] = (
+        True
+    )
     loss_mean: Annotated[
         Literal["token", "sequence_token_mean", "sequence_token_sum"],
         setting("what the policy loss is averaged over, always with global counts"),
@@ -135,7 +154,9 @@ class OptimizerSection:
     learning_rate: Annotated[NonNegative, setting("of the policy in RL")] = 3e-4
     critic_learning_rate: Annotated[NonNegative, setting("of the critic head, in warm-up and RL")] = 1e-3
     warmup_steps: Annotated[Count, setting("optimizer steps of linear warm-up, of SFT and RL each")] = 10
-    decay: Annotated[Literal["constant", "linear", "cosine"], setting("shape of the rate after warm-up, to 10 % at the end")] = "constant"
+    decay: Annotated[
+        Literal["constant", "linear", "cosine"], setting("shape of the rate after warm-up, to 10 % at the end")
+    ] = "constant"
     b1: Annotated[float, setting("Adam's first-moment decay", ge=0.0, lt=1.0)] = 0.9
     b2: Annotated[float, setting("Adam's second-moment decay", ge=0.0, lt=1.0)] = 0.95
     eps: Annotated[Above0, setting("Adam's epsilon")] = 1e-8
@@ -145,17 +166,23 @@ class OptimizerSection:
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class BatchingSection:
-    row_length: Annotated[Positive, setting("T, tokens of a packed row; at least sampling.cache_length + 1", unit="tokens")] = 1025
+    row_length: Annotated[
+        Positive, setting("T, tokens of a packed row; at least sampling.cache_length + 1", unit="tokens")
+    ] = 1025
     micro_batch_rows: Annotated[Positive, setting("rows whose gradient is taken at once")] = 8
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class SftSection:
-    demonstrations: Annotated[Count, setting("expert episodes, from the first tasks of the train split; 0 skips the stage")] = 64
+    demonstrations: Annotated[
+        Count, setting("expert episodes, from the first tasks of the train split; 0 skips the stage")
+    ] = 64
     epochs: Annotated[Positive, setting("passes over the demonstrations at most")] = 4
     batch_episodes: Annotated[Positive, setting("demonstrations an optimizer step")] = 16
     learning_rate: Annotated[Above0, setting("of SFT")] = 1e-3
-    validation_share: Annotated[float, setting("share of demonstrations kept to choose the best epoch", ge=0.0, lt=1.0)] = 0.1
+    validation_share: Annotated[
+        float, setting("share of demonstrations kept to choose the best epoch", ge=0.0, lt=1.0)
+    ] = 0.1
     patience: Annotated[Positive, setting("epochs without a better validation loss before SFT ends")] = 3
 
 
@@ -168,7 +195,9 @@ class CriticWarmupSection:
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class RlSection:
     iterations: Annotated[Count, setting("play-and-update rounds; 0 skips the stage")] = 50
-    tasks_per_iteration: Annotated[Positive, setting("tasks a round; episodes are this times algorithm.group_size")] = 64
+    tasks_per_iteration: Annotated[Positive, setting("tasks a round; episodes are this times algorithm.group_size")] = (
+        64
+    )
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
@@ -204,7 +233,9 @@ class Config:
     mesh: Annotated[MeshSection, setting("how devices are laid out")] = MeshSection()
     rollout: Annotated[RolloutSection, setting("environment processes")] = RolloutSection()
     sampling: Annotated[SamplingSection, setting("how the policy plays")] = SamplingSection()
-    algorithm: Annotated[AlgorithmSection, setting("how credit is assigned and the policy improved")] = AlgorithmSection()
+    algorithm: Annotated[AlgorithmSection, setting("how credit is assigned and the policy improved")] = (
+        AlgorithmSection()
+    )
     optimizer: Annotated[OptimizerSection, setting("AdamW")] = OptimizerSection()
     batching: Annotated[BatchingSection, setting("shapes of the update")] = BatchingSection()
     sft: Annotated[SftSection, setting("supervised fine-tuning on demonstrations")] = SftSection()

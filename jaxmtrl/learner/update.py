@@ -103,7 +103,7 @@ def update(
             return _accumulate(network, objective, state.params, rows, credit, share, index, total)
 
         total = jax.lax.fori_loop(low, high, body, _nothing(objective, state.params))
-        norm = optax.global_norm(total.grads)
+        norm = optax.tree.norm(total.grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(total.parts.loss)
         taken = finite & jnp.any(weights.token > 0)
         state = jax.lax.cond(taken, lambda: _step(optimizer, state, total.grads, norm), lambda: state)
@@ -149,7 +149,7 @@ def _accumulate(
     (_, parts), grads = jax.value_and_grad(loss, has_aux=True)(trained)
     grads = jax.tree.map(lambda all_, one: all_ + one.astype(jnp.float32), total.grads, grads)
     parts = jax.tree.map(jnp.add, total.parts, parts)
-    finite = jnp.isfinite(optax.global_norm(grads)) & jnp.isfinite(parts.loss)
+    finite = jnp.isfinite(optax.tree.norm(grads)) & jnp.isfinite(parts.loss)
     bad = jnp.where((total.bad_micro_batch < 0) & ~finite, index, total.bad_micro_batch)
     return _Accumulated(grads=grads, parts=parts, bad_micro_batch=bad)
 

@@ -90,7 +90,7 @@ class Network:
 
     @classmethod
     def from_section(cls, section: ModelSection, vocab_size: int, compute_dtype: str) -> Network:
-        """A network of the configured sizes; `compute_dtype` is "float32" or "bfloat16" (auto resolved by the caller)."""
+        """A network of the configured sizes; `compute_dtype` is "float32" or "bfloat16"; the caller resolves auto."""
         sizes = {
             field.name: getattr(section, field.name)
             for field in dataclasses.fields(DecoderConfig)

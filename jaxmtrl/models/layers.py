@@ -95,7 +95,7 @@ class Attention(nnx.Module):
 
 
 def attend_cache(query: Array, keys: Array, values: Array, positions: Array) -> Array:
-    """Attention of queries [B, T, N, H] over cached keys and values [B, K, C, H]; column c is seen from c ≤ position."""
+    """Attention of queries [B, T, N, H] over cached keys and values [B, K, C, H]; position p sees c ≤ p."""
     batch, tokens, heads, width = query.shape
     kv_heads, columns = keys.shape[1], keys.shape[2]
     grouped = query.reshape(batch, tokens, kv_heads, heads // kv_heads, width)

@@ -8,7 +8,7 @@ from jaxmtrl.parallel.mesh import ROW_AXES, TENSOR, row_shards
 
 
 def cache_sharding(mesh: Mesh, *, slots: int, kv_heads: int) -> NamedSharding:
-    """Of cache buffers [S, K, C, H]: slots are spread like rows and kv heads like weights, where the axes divide them."""
+    """Of cache buffers [S, K, C, H]: slots are spread like rows, kv heads like weights, where axes divide them."""
     rows = ROW_AXES if slots % row_shards(mesh) == 0 else None
     heads = TENSOR if kv_heads % mesh.shape[TENSOR] == 0 else None
     return NamedSharding(mesh, PartitionSpec(rows, heads, None, None))

@@ -90,7 +90,9 @@ class Engine:
         slot = self._free.pop()
         self._cached[slot] = 0
         self._carry[slot] = np.zeros(0, np.int32)
-        self._state = self._programs.open(self._state, np.int32(slot), np.asarray(seed, np.uint32), np.float32(temperature))
+        self._state = self._programs.open(
+            self._state, np.int32(slot), np.asarray(seed, np.uint32), np.float32(temperature)
+        )
         return slot
 
     def close(self, slot: int) -> None:

@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from jaxmtrl.batch import TokenBatch
+from jaxmtrl.config.sections import ModelSection
+from jaxmtrl.models.decoder import Network
 
 VOCAB = 16
 EMBED = 8
@@ -79,3 +81,12 @@ def make_batch(lengths: list[list[int]], *, length: int = 24, seed: int = 0) -> 
         bootstrap_mask=np.zeros(shape, bool),
         group_ids=(np.arange(16) // 2).astype(np.int32),
     )
+
+
+def small_decoder() -> tuple[Network, Any]:
+    """The real decoder, two layers and a vocabulary of 64, with numpy parameters that need no compiled init."""
+    section = ModelSection(layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, mlp=64, remat=False)
+    network = Network.from_section(section, 64, "float32")
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    return network, jax.tree.map(lambda leaf: rng.normal(0, 0.2, leaf.shape).astype(np.float32), shapes)

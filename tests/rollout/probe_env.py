@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -103,3 +104,18 @@ def make(options):
 
 def make_broken(options):
     raise RuntimeError("this environment never works")
+
+
+def is_alive(pid):
+    """Whether a process runs; one that is dead and waits for its parent to look does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(true, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.01)

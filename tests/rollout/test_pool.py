@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from pathlib import Path
 import probe_env
 import pytest
 from faulty_env import faulty_task
+from probe_env import is_alive, wait_until
 
 from jaxmtrl.errors import EnvironmentFailure
 from jaxmtrl.rollout.pool import MultiprocessPool
@@ -79,21 +78,6 @@ def play_all(pool, tasks, already_open=False, action="play"):
             else:
                 pool.step(event.episode, action)
     return seen, failures
-
-
-def is_alive(pid):
-    """Whether a process runs; one that is dead and waits for its parent to look does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_until(true, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "did not happen in time"
-        time.sleep(0.01)
 
 
 def footprint():
@@ -379,39 +363,3 @@ def test_closing_is_quick_and_final_even_if_a_worker_hangs():
             use()
     with within(1.0):
         make_pool().close()  # before its worker has started
-
-
-SCRIPT = """
-import os, signal, sys
-from jaxmtrl.rollout.pool import MultiprocessPool
-from jaxmtrl.types import Task
-
-if __name__ == "__main__":
-    pool = MultiprocessPool(
-        "probe_env:make", {}, workers=1, step_timeout_s=60, reset_timeout_s=60, recycle_after=0
-    )
-    pool.reset(0, Task(id="a", seed=0))
-    pool.receive(None)
-    for action in ("pid", "sleeper"):
-        pool.step(0, action)
-        print(pool.receive(None)[0].step.observation, flush=True)
-    pool.step(0, "sleep 600")
-    if sys.argv[1] == "raise":
-        raise RuntimeError("the parent is broken")
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.parametrize(("end", "code"), [("raise", 1), ("kill", -signal.SIGKILL)])
-def test_a_parent_that_dies_leaves_no_orphans(tmp_path, end, code):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{Path(__file__).parent}"}
-    done = subprocess.run(
-        [sys.executable, str(script), end], env=environment, capture_output=True, text=True, timeout=20
-    )
-    assert done.returncode == code, done.stderr
-    pids = [int(line) for line in done.stdout.split()]
-    assert len(pids) == 2
-    wait_until(lambda: not any(is_alive(pid) for pid in pids))

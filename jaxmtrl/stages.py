@@ -1,0 +1,24 @@
+"""The stages of a run in their order, and where in them a run stands."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxmtrl.learner.objective import Kind
+
+STAGES = ("untrained", "sft", "critic_warmup", "rl")
+KINDS: dict[str, Kind] = {"untrained": "sft", "sft": "sft", "critic_warmup": "critic", "rl": "policy"}
+EVALUATED = ("untrained", "sft", "rl")  # the policies of the final table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Position:
+    """Where the loop stands, as a checkpoint keeps it."""
+
+    stage: str = STAGES[0]
+    iteration: int = 0  # finished in this stage
+    step: int = 0  # finished over all stages; the x axis of every curve
+    wall_s: float = 0.0  # spent so far, interruptions left out
+    best_epoch: int = 0  # of SFT, by validation loss
+    best_loss: float | None = None
+    results: dict[str, dict[str, dict]] = dataclasses.field(default_factory=dict)  # split → policy → figures

@@ -1,0 +1,69 @@
+"""The same update of the real decoder on one device and on meshes of eight gives the same numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+from bag_network import make_batch, small_decoder
+
+from jaxmtrl.config.sections import AlgorithmSection, OptimizerSection
+from jaxmtrl.learner.device import micro_batch_order, put_batch
+from jaxmtrl.learner.optimizer import make_optimizer
+from jaxmtrl.learner.programs import Learner
+from jaxmtrl.learner.state import TrainState, params_shardings, restart
+from jaxmtrl.learner.update import UpdateMetrics
+from jaxmtrl.parallel.mesh import make_mesh
+
+ROWS = [[12, 9], [17], [7, 7, 7], [24], [10], [14, 8], [9], [13], [20], [16]]
+
+
+def one_update(shape: tuple[int, int, int]) -> tuple[TrainState, UpdateMetrics]:
+    """Score, targets and update on a mesh; weights start the same and the tied head is split over the vocabulary."""
+    network, params = small_decoder()
+    mesh = make_mesh(*shape, devices=jax.devices()[: math.prod(shape)])
+    # A large epsilon keeps Adam's step continuous in the gradient, so that rounding is not blown up to a whole step.
+    optimizer = make_optimizer(
+        OptimizerSection(eps=0.1), network, learning_rate=0.1, critic_learning_rate=0.1, total_steps=9, warmup_steps=0
+    )
+    learner = Learner(
+        network,
+        mesh,
+        optimizers={"policy": optimizer},
+        algorithm=AlgorithmSection(name="ppo", minibatches=2, entropy_coef=0.01),
+        temperature=1.0,
+    )
+    state = restart(jax.device_put(params, params_shardings(network, mesh)), network, optimizer, mesh)
+    device = put_batch(make_batch(ROWS), micro_batch_rows=8, max_rows=16, mesh=mesh)
+    targets, _ = learner.targets(device, learner.score(state.params, device))
+    order = micro_batch_order(np.random.default_rng(0), used=2, count=2, epochs=1)
+    return learner.update("policy", state, device, targets, order)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return one_update((1, 1, 1))
+
+
+@pytest.mark.parametrize("shape", [(8, 1, 1), (2, 2, 2)])
+def test_a_mesh_does_not_change_the_update(alone, shape):
+    (state, metrics), (want_state, want_metrics) = one_update(shape), alone
+    for field in dataclasses.fields(metrics.parts):
+        got, want = getattr(metrics.parts, field.name), getattr(want_metrics.parts, field.name)
+        np.testing.assert_allclose(got, want, atol=1e-5, err_msg=field.name)
+    assert metrics.steps == want_metrics.steps == 2
+    moved = 0.0
+    _, start = small_decoder()
+    for got, want, begun in zip(
+        jax.tree.leaves(state.params), jax.tree.leaves(want_state.params), jax.tree.leaves(start), strict=True
+    ):
+        np.testing.assert_allclose(got, want, atol=1e-4)
+        moved = max(moved, float(np.abs(np.asarray(want) - begun).max()))
+    assert moved > 1e-2  # far more than the tolerance: the comparison means something
+    if math.prod(shape[1:]) > 1:
+        adam = state.opt_state["policy"][0]
+        gate = adam.mu["layers"]["mlp"]["gate"]
+        assert gate.addressable_shards[0].data.size * math.prod(shape[1:]) == gate.size

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from jaxmtrl.batch import TokenBatch
+from jaxmtrl.config.sections import AlgorithmSection
+from jaxmtrl.learner.score import Scores
+from jaxmtrl.learner.targets import make_targets
+
+PLAIN = AlgorithmSection(name="ppo", whiten_advantages=False)
+
+
+def micro_batches(action_mask, rewards, *, group_ids, segment_ids=None) -> TokenBatch:
+    """Rows [n, 1, T], one episode each unless `segment_ids` says otherwise."""
+    mask = np.asarray(action_mask, bool)[:, None]
+    shape = mask.shape
+    if segment_ids is None:
+        segment_ids = np.broadcast_to(np.arange(shape[0])[:, None], (shape[0], shape[2]))
+    return TokenBatch(
+        tokens=np.zeros(shape, np.int32),
+        segment_ids=np.asarray(segment_ids, np.int32).reshape(shape),
+        positions=np.zeros(shape, np.int32),
+        action_mask=mask,
+        behaviour_logprobs=np.full(shape, -1.0, np.float32),
+        rewards=np.asarray(rewards, np.float32).reshape(shape),
+        turn_ids=np.where(mask, 0, -1).astype(np.int32),
+        bootstrap_mask=np.zeros(shape, bool),
+        group_ids=np.asarray(group_ids, np.int32),
+    )
+
+
+def scores_of(rows: TokenBatch, values=0.0, logprobs=-1.0) -> Scores:
+    shape = rows.tokens.shape
+
+    def full(x):
+        return np.broadcast_to(np.asarray(x, np.float32), (shape[0], shape[2])).reshape(shape)
+
+    return Scores(logprobs=full(logprobs) * rows.action_mask, entropies=full(0.5), values=full(values))
+
+
+def test_ppo_credits_action_tokens_across_the_observation():
+    # With gamma = .9, lam = .95: deltas .04, .03, .02, .2; A = .205276, .193305, .191, .2 (worked in the GAE tests).
+    rows = micro_batches([[1, 1, 0, 0, 1, 1]], [[0, 0, 0, 0, 0, 1]], group_ids=[0])
+    scores = scores_of(rows, values=[[0.5, 0.6, 9, 9, 0.7, 0.8]])
+    targets, metrics = make_targets(rows, scores, None, dataclasses.replace(PLAIN, gamma=0.9, lam=0.95))
+    np.testing.assert_allclose(targets.advantages[0, 0], [0.205276, 0.193305, 0, 0, 0.191, 0.2], atol=1e-5)
+    np.testing.assert_allclose(targets.returns[0, 0], [0.705276, 0.793305, 0, 0, 0.891, 1.0], atol=1e-5)
+    np.testing.assert_allclose(targets.old_values[0, 0], [0.5, 0.6, 0, 0, 0.7, 0.8], atol=1e-6)
+    assert targets.ref_logprobs is None and metrics.kl_reference is None
+    assert metrics.tokens == 4
+    np.testing.assert_allclose(metrics.value_mean, 0.65, atol=1e-6)
+
+
+def test_rloo_looks_across_micro_batches_and_past_failed_episodes():
+    # Group 0 earned 1, 0 and 0: leave-one-out gives 1, -.5, -.5. The fourth play failed and is nobody's peer.
+    mask = [[1, 0, 1]] * 3 + [[0, 0, 0]]
+    rows = micro_batches(mask, [[0, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 5]], group_ids=[0, 0, 0, -1])
+    algorithm = AlgorithmSection(name="rloo", group_size=4, whiten_advantages=False)
+    targets, _ = make_targets(rows, scores_of(rows), None, algorithm)
+    expected = [[1, 0, 1], [-0.5, 0, -0.5], [-0.5, 0, -0.5], [0, 0, 0]]
+    np.testing.assert_allclose(targets.advantages[:, 0], expected, atol=1e-6)
+
+
+def test_whitening_is_over_the_whole_batch():
+    # Advantages 2 and 4 in two micro-batches: mean 3, deviation 1. Whitened one by one both would be 0.
+    rows = micro_batches([[0, 1], [0, 1]], [[0, 2], [0, 4]], group_ids=[0, 1])
+    targets, metrics = make_targets(rows, scores_of(rows), None, AlgorithmSection(name="ppo"))
+    np.testing.assert_allclose(targets.advantages[:, 0], [[0, -1], [0, 1]], atol=1e-5)
+    np.testing.assert_allclose([metrics.advantage_mean, metrics.advantage_std], [3, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("place", ["reward", "loss"])
+def test_the_kl_enters_in_one_place(place):
+    # log-prob -1 against the reference's -3: k1 = 2, times 0.1; gamma = lam = 1 and V = 0 make A the reward to go.
+    rows = micro_batches([[0, 1, 1]], [[0, 0, 1]], group_ids=[0])
+    algorithm = dataclasses.replace(PLAIN, kl_coef=0.1, kl_place=place)
+    ref = np.full((1, 1, 3), -3.0, np.float32)
+    targets, metrics = make_targets(rows, scores_of(rows), ref, algorithm)
+    expected = {"reward": [0, 0.6, 0.8], "loss": [0, 1, 1]}[place]
+    np.testing.assert_allclose(targets.advantages[0, 0], expected, atol=1e-6)
+    assert (targets.ref_logprobs is None) == (place == "reward")
+    np.testing.assert_allclose(metrics.kl_reference, np.exp(-2.0) + 1, atol=1e-5)  # k3 = exp(-2) - 1 + 2
+
+
+def test_the_gap_between_sampler_and_learner_is_reported():
+    rows = micro_batches([[0, 1, 1]], [[0, 0, 0]], group_ids=[0])
+    _, metrics = make_targets(rows, scores_of(rows, logprobs=[[0, -1.0, -1.5]]), None, PLAIN)
+    np.testing.assert_allclose([metrics.logprob_gap_mean, metrics.logprob_gap_max], [0.25, 0.5], atol=1e-6)
+
+
+def test_explained_variance_of_a_perfect_a_useless_and_no_critic():
+    rows = micro_batches([[0, 1], [0, 1]], [[0, 0], [0, 1]], group_ids=[0, 1])
+    perfect = make_targets(rows, scores_of(rows, values=[[0, 0], [0, 1]]), None, PLAIN)[1]
+    useless = make_targets(rows, scores_of(rows, values=[[0, 0.5], [0, 0.5]]), None, PLAIN)[1]
+    np.testing.assert_allclose([perfect.explained_variance, useless.explained_variance], [1, 0], atol=1e-6)
+    same = micro_batches([[0, 1], [0, 1]], [[0, 1], [0, 1]], group_ids=[0, 1])
+    assert make_targets(same, scores_of(same), None, PLAIN)[1].explained_variance == 0

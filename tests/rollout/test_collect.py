@@ -1,0 +1,142 @@
+"""The collector: real processes and a real sampler on the toy game."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tiny
+
+from jaxmtrl.envs.base import load_environment
+from jaxmtrl.errors import TooManyFailures
+from jaxmtrl.rollout.collect import Player, seeded_plays
+from jaxmtrl.rollout.demonstrate import demonstrate, demonstration_episode
+from jaxmtrl.rollout.pool import MultiprocessPool
+from jaxmtrl.text.template import chatml
+from jaxmtrl.text.tokenizer import byte_tokenizer
+from jaxmtrl.types import EpisodeStop, Task
+
+TOY = "jaxmtrl.envs.toy:make"
+TOKENIZER = byte_tokenizer()
+TEMPLATE = chatml(TOKENIZER)
+SAMPLING = {"slots": 3, "cache_length": 768, "attention_buckets": (768,), "prefill_buckets": (64, 256)}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    from dataclasses import replace
+
+    from jaxmtrl.sampling.engine import Engine
+
+    made = Engine(tiny.network(), replace(tiny.SAMPLING, **SAMPLING), sorted(TEMPLATE.stop_ids), tiny.one_device())
+    made.load(tiny.params(), 3)
+    return made
+
+
+def make_pool(factory=TOY, options=None, workers=2, step_timeout_s=20.0):
+    return MultiprocessPool(
+        factory,
+        options or {},
+        workers=workers,
+        step_timeout_s=step_timeout_s,
+        reset_timeout_s=20.0,
+        recycle_after=0,
+    )
+
+
+def make_player(engine, pool, *, max_tokens=1000, max_failed_share=1.0, open_episodes=5):
+    return Player(
+        engine,
+        pool,
+        tokenizer=TOKENIZER,
+        template=TEMPLATE,
+        system_prompt="",
+        open_episodes=open_episodes,
+        max_tokens=max_tokens,
+        max_failed_share=max_failed_share,
+    )
+
+
+def outline(episode):
+    """What an episode is, without floats that depend on the batch around it in the last bit."""
+    ids = [(turn.prompt_ids.tolist(), turn.action_ids.tolist(), turn.reward) for turn in episode.turns]
+    return episode.task_id, episode.group, episode.index, episode.stop, episode.success, ids
+
+
+def test_same_seeds_give_the_same_episodes_whatever_the_workers_and_the_open_number(engine):
+    tasks = load_environment(TOY, {}).split("train").tasks[:4]
+    plays = seeded_plays(tasks, group_size=2, seed=(0, 1, 2))
+    outlines = []
+    for workers, open_episodes in ((1, 2), (3, 8)):
+        with make_pool(workers=workers) as pool:
+            player = make_player(engine, pool, open_episodes=open_episodes)
+            outlines.append([outline(episode) for episode in player.play(plays, temperature=1.0)])
+    assert outlines[0] == outlines[1]
+    assert [(group, index) for _, group, index, *_ in outlines[0]] == [(g, i) for g in range(4) for i in range(2)]
+    assert outlines[0][0][5] != outlines[0][1][5], "two plays of one task drew the same tokens"
+
+
+def test_an_untrained_policy_is_truncated_by_steps_and_keeps_its_tail(engine):
+    task = load_environment(TOY, {}).split("train").tasks[0]
+    with make_pool() as pool:
+        episode = make_player(engine, pool).play(seeded_plays([task], group_size=1, seed=(0,)), temperature=1.0)[0]
+    assert episode.stop is EpisodeStop.TRUNCATED and not episode.success
+    assert len(episode.tail_ids) > 0 and episode.policy_version == 3
+    assert all(len(turn.action_ids) == len(turn.action_logprobs) > 0 for turn in episode.turns)
+
+
+def test_the_tail_is_cut_to_the_row(engine):
+    task = load_environment(TOY, {}).split("train").tasks[0]
+    plays = seeded_plays([task], group_size=1, seed=(0,))
+    with make_pool() as pool:
+        whole = make_player(engine, pool).play(plays, temperature=1.0)[0]
+        played = sum(len(turn.prompt_ids) + len(turn.action_ids) for turn in whole.turns)
+        cut = make_player(engine, pool, max_tokens=played + 2).play(plays, temperature=1.0)[0]
+    np.testing.assert_array_equal(cut.tail_ids, whole.tail_ids[:2])
+
+
+def test_an_episode_whose_next_prompt_has_no_room_is_truncated_not_lost(engine):
+    options = {"max_steps": 100_000}
+    task = load_environment(TOY, options).split("train").tasks[0]
+    with make_pool(options=options) as pool:
+        episode = make_player(engine, pool).play(seeded_plays([task], group_size=1, seed=(0,)), temperature=1.0)[0]
+    assert episode.stop is EpisodeStop.TRUNCATED
+    played = sum(len(turn.prompt_ids) + len(turn.action_ids) for turn in episode.turns)
+    assert played <= SAMPLING["cache_length"] + 1 < played + len(episode.tail_ids)
+
+
+def faulty_tasks(*faults):
+    return [
+        Task(id=f"{index}-{fault}", seed=index, payload={"fault": fault, "at_step": 2})
+        for index, fault in enumerate(faults)
+    ]
+
+
+def test_a_worker_that_dies_costs_its_episodes_only_and_they_are_never_scored(engine):
+    tasks = faulty_tasks("none", "raise", "garbage", "none")
+    with make_pool("faulty_env:make", workers=2) as pool:
+        episodes = make_player(engine, pool).play(seeded_plays(tasks, group_size=1, seed=(0,)), temperature=1.0)
+    assert [episode.failed for episode in episodes] == [False, True, True, False]
+    assert all(episode.error for episode in episodes if episode.failed)
+    assert engine.free_slots == SAMPLING["slots"]
+
+
+def test_too_many_failures_stop_the_run_with_the_reason(engine):
+    with make_pool("faulty_env:make", workers=1) as pool:
+        player = make_player(engine, pool, max_failed_share=0.5)
+        with pytest.raises(TooManyFailures, match="2 of 2 episodes failed.*max_failed_share"):
+            player.play(seeded_plays(faulty_tasks("raise", "raise"), group_size=1, seed=(0,)), temperature=1.0)
+    assert engine.free_slots == SAMPLING["slots"]
+
+
+def test_the_expert_wins_and_its_words_become_a_ledger():
+    environment = load_environment(TOY, {})
+    tasks = environment.split("train").tasks[:3]
+    with make_pool() as pool:
+        played = demonstrate(environment, pool, tasks)
+    for group, (task, turns) in enumerate(zip(tasks, played, strict=True)):
+        assert [turn.action for turn in turns] == list(environment.expert_actions(task) or ())
+        episode = demonstration_episode(
+            task, turns, group=group, tokenizer=TOKENIZER, template=TEMPLATE, system_prompt="Play."
+        )
+        assert episode.success and sum(turn.reward for turn in episode.turns) == 1.0
+        assert all(turn.action_ids[-1] == TEMPLATE.turn_end for turn in episode.turns)

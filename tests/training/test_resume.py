@@ -1,0 +1,148 @@
+"""A run that was killed goes on as if nothing had happened (case F3), and a changed config is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "tests" / "training" / "tiny.yaml"
+
+
+def command(folder: Path, *overrides: str) -> list[str]:
+    return [
+        sys.executable, "-m", "jaxmtrl.train", "--config", str(CONFIG),
+        f"run.dir={folder}", f"run.compilation_cache={ROOT / '.cache' / 'jax-tests'}", *overrides,
+    ]  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    # One device: the tests of meshes are elsewhere, and eight virtual ones only cost time here.
+    return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+
+
+def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        command(folder, *overrides), env=environment(), capture_output=True, text=True, timeout=300, cwd=ROOT
+    )
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run_and_kill(folder: Path, *, after_step: int) -> None:
+    """Starts the run and kills it with all it started once `after_step` is in the metrics."""
+    process = subprocess.Popen(
+        command(folder),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        cwd=ROOT,
+    )
+    metrics = folder / "tiny" / "metrics.jsonl"
+    deadline = time.monotonic() + 240
+    try:
+        while time.monotonic() < deadline:
+            if metrics.exists() and f'"step": {after_step}' in metrics.read_text():
+                break
+            if process.poll() is not None:
+                raise AssertionError(f"ended early: {process.stdout.read().decode() if process.stdout else ''}")
+            time.sleep(0.02)
+        else:
+            raise AssertionError("the run never got that far")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def arrays(folder: Path) -> list[np.ndarray]:
+    """All arrays of the newest checkpoint, parameters and moments, as they lie on disk."""
+    import orbax.checkpoint as ocp
+
+    newest = max(int(path.name) for path in (folder / "tiny" / "checkpoints").iterdir() if path.name.isdigit())
+    path = folder / "tiny" / "checkpoints" / str(newest) / "arrays"
+    restored = ocp.PyTreeCheckpointer().restore(path.absolute())
+    import jax
+
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(restored)]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    """A run from beginning to end."""
+    folder = tmp_path_factory.mktemp("straight")
+    done = run(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_a_killed_run_ends_bit_equal(straight, tmp_path):
+    run_and_kill(tmp_path, after_step=4)  # the second of four RL iterations
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "resuming" in done.stdout
+    for one, other in zip(arrays(straight), arrays(tmp_path), strict=True):
+        np.testing.assert_array_equal(one, other)
+    mine, theirs = (lines(folder / "tiny" / "metrics.jsonl") for folder in (tmp_path, straight))
+    assert [line["step"] for line in mine] == [line["step"] for line in theirs] == list(range(1, len(theirs) + 1))
+    episodes = [
+        [
+            (e["step"], e["stage"], e["task_id"], [turn["action_ids"] for turn in e["turns"]])
+            for e in lines(folder / "tiny" / "episodes.jsonl")
+        ]
+        for folder in (tmp_path, straight)
+    ]  # fmt: skip
+    assert sorted(episodes[0]) == sorted(episodes[1])
+    results = [json.loads((folder / "tiny" / "result.json").read_text()) for folder in (tmp_path, straight)]
+    assert results[0]["splits"] == results[1]["splits"]
+
+
+def test_the_result_has_every_policy(straight):
+    result = json.loads((straight / "tiny" / "result.json").read_text())
+    assert set(result) == {"splits", "seed", "model_params", "wall_s"}
+    for policy in ("untrained", "sft", "rl"):
+        figures = result["splits"]["heldout"][policy]
+        assert figures["n"] + figures["failed"] == 4
+        low, high = figures["ci95"]
+        assert 0 <= low <= figures["success"] <= high <= 1
+
+
+def test_starting_a_finished_run_again_changes_nothing(straight):
+    before = (straight / "tiny" / "metrics.jsonl").read_bytes()
+    done = run(straight)
+    assert done.returncode == 0, done.stderr
+    assert (straight / "tiny" / "metrics.jsonl").read_bytes() == before
+
+
+def test_another_config_is_refused_with_the_fields_named(straight):
+    done = run(straight, "optimizer.learning_rate=0.5", "algorithm.gamma=0.9")
+    assert done.returncode == 2
+    assert "optimizer.learning_rate" in done.stderr and "algorithm.gamma" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_evaluate_plays_a_kept_policy(straight):
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxmtrl.evaluate", "--run", str(straight / "tiny"), "--policy", "sft"],
+        env=environment(), capture_output=True, text=True, timeout=300, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    expected = json.loads((straight / "tiny" / "result.json").read_text())["splits"]["heldout"]["sft"]
+    assert {name: figures[name] for name in expected} == expected
+
+
+def test_evaluate_names_what_is_missing(tmp_path):
+    from jaxmtrl.evaluate import main
+
+    assert main(["--run", str(tmp_path)]) == 2
