@@ -137,7 +137,7 @@ def _compiled_parts(
         template=template,
         system_prompt=config.text.system_prompt,
         open_episodes=config.rollout.open_episodes,
-        max_tokens=config.batching.row_length - 1,
+        max_action_tokens=config.sampling.max_action_tokens,
         max_failed_share=config.rollout.max_failed_share,
     )
     learner = Learner(

@@ -78,7 +78,7 @@ class Trainer:
             for start in range(0, len(shuffled), section.batch_episodes):
                 chosen = [training[i] for i in shuffled[start : start + section.batch_episodes]]
                 batch = self._put(chosen, capacity=section.batch_episodes)
-                losses.append(self._update("sft", batch, None, epochs=1, rng=rng, rows=chosen))
+                losses.append(self._update("sft", batch, None, epochs=1, rng=rng))
             values = {name: float(np.mean([loss[name] for loss in losses if name in loss])) for name in losses[0]}
             values |= self._validate(validation, epoch + 1, values["loss/sft"])
             self._finish_iteration("sft", values, [], force=epoch + 1 == section.epochs)
@@ -103,14 +103,15 @@ class Trainer:
             began = time.monotonic()
             episodes = self._play(stage, iteration)
             played = time.monotonic()
-            batch = self._put(episodes, capacity=config.rl.tasks_per_iteration * config.algorithm.group_size)
+            rng = np.random.default_rng((config.run.seed, STAGES.index(stage), iteration))
+            capacity = config.rl.tasks_per_iteration * config.algorithm.group_size
+            batch = self._put(episodes, capacity=capacity)
             scores = parts.learner.score(self.state.params, batch)
             reference = self._reference_logprobs(batch)
             targets, target_metrics = parts.learner.targets(batch, scores, reference)
-            rng = np.random.default_rng((config.run.seed, STAGES.index(stage), iteration))
             kind = KINDS[stage]
             values = named(target_metrics, kind, config.algorithm)
-            values |= self._update(kind, batch, targets, epochs=epochs, rng=rng, rows=episodes)
+            values |= self._update(kind, batch, targets, epochs=epochs, rng=rng)
             values |= episode_metrics(episodes)
             ended = time.monotonic()
             tokens = sum(len(turn.prompt_ids) + len(turn.action_ids) for e in episodes for turn in e.turns)
@@ -140,16 +141,26 @@ class Trainer:
         seed = (config.run.seed, STAGES.index(stage), iteration)
         plays = seeded_plays(tasks, group_size=config.algorithm.group_size, seed=seed)
         parts.engine.load(self.state.params, self.position.step)
-        return parts.player.play(plays, temperature=config.sampling.temperature)
+        limit = config.batching.row_length - 1  # the last column is for the bootstrap value
+        return parts.player.play(plays, temperature=config.sampling.temperature, max_tokens=limit)
 
     def _put(self, episodes: Sequence[Episode], *, capacity: int) -> DeviceBatch:
-        """Packs and places episodes; `capacity` is the most there can be, so that every batch has one shape."""
+        """Packs and places episodes.
+
+        Args:
+            capacity: the most episodes there can be, so that every batch has one shape.
+        """
         batching = self.config.batching
         batch = pack(
             episodes, row_length=batching.row_length, num_episodes=capacity, pad_id=self.parts.tokenizer.pad_id
         )
         self._packing = packing_efficiency(batch)
-        return put_batch(batch, micro_batch_rows=batching.micro_batch_rows, max_rows=capacity, mesh=self.parts.mesh)
+        return put_batch(
+            batch,
+            micro_batch_rows=batching.micro_batch_rows,
+            max_rows=capacity,
+            mesh=self.parts.mesh,
+        )
 
     def _update(
         self,
@@ -159,7 +170,6 @@ class Trainer:
         *,
         epochs: int,
         rng: np.random.Generator,
-        rows: Sequence[Episode],
     ) -> dict[str, float]:
         """One compiled update of the state; stops the run when a loss or gradient is not finite."""
         count = batch.rows.tokens.shape[0]

@@ -112,14 +112,14 @@ def _an_action_fits_the_cache(config: Config) -> str | None:
     )
 
 
-@_rule("batching.row_length", "sampling.cache_length")
-def _a_row_holds_the_longest_episode(config: Config) -> str | None:
-    row, length = config.batching.row_length, config.sampling.cache_length
-    if row >= length + 1:
+@_rule("batching.row_length", "sampling.max_action_tokens")
+def _a_row_has_room_for_an_action(config: Config) -> str | None:
+    row, cap = config.batching.row_length, config.sampling.max_action_tokens
+    if row > 2 * cap:
         return None
     return (
-        f"batching.row_length: got {row}, wanted at least sampling.cache_length + 1 ({length + 1}): a row holds the "
-        f"longest episode and its bootstrap column; set batching.row_length to {length + 1}"
+        f"batching.row_length: got {row}, wanted more than 2 * sampling.max_action_tokens ({2 * cap}): a row holds a "
+        "whole training episode; raise batching.row_length to the longest episode you want to learn from"
     )
 
 

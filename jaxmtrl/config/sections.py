@@ -167,8 +167,9 @@ class OptimizerSection:
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class BatchingSection:
     row_length: Annotated[
-        Positive, setting("T, tokens of a packed row; at least sampling.cache_length + 1", unit="tokens")
-    ] = 1025
+        Positive,
+        setting("T, tokens of a packed row; a training episode that would outgrow it is truncated", unit="tokens"),
+    ] = 1024
     micro_batch_rows: Annotated[Positive, setting("rows whose gradient is taken at once")] = 8
 
 

@@ -19,6 +19,7 @@ from flax import nnx
 from jaxmtrl.config.sections import ModelSection
 from jaxmtrl.models.critic import CriticHead
 from jaxmtrl.models.layers import Array, Block, RMSNorm
+from jaxmtrl.parallel.sharding import constrain_lookup_table, constrain_rows
 
 Params = dict[str, Any]
 
@@ -35,7 +36,7 @@ class Outside(nnx.Module):
             self.head = nnx.Param(jax.random.normal(head, shape, jnp.float32) * 0.02, axes=("vocab", "embed"))
 
     def embed(self, tokens: Array, dtype: Any) -> Array:
-        return self.embedding[...].astype(dtype)[tokens]
+        return constrain_rows(constrain_lookup_table(self.embedding[...].astype(dtype))[tokens])
 
     def logits(self, hidden: Array) -> Array:
         table = self.embedding if not hasattr(self, "head") else self.head

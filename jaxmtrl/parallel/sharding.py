@@ -77,3 +77,16 @@ def constrain_rows(array: jax.Array) -> jax.Array:
     if jax.sharding.get_abstract_mesh().empty:
         return array
     return jax.lax.with_sharding_constraint(array, PartitionSpec(ROW_AXES))
+
+
+def constrain_lookup_table(table: jax.Array) -> jax.Array:
+    """Pins an embedding table [V, D] for a lookup: split over V where the mesh can, each row of it whole.
+
+    Looking rows up in a table that is split over D gives activations split over D, which the partitioner can only
+    bring to split rows by a full copy on every device. Does nothing outside a `jax.set_mesh` context.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return table
+    vocab = TENSOR if table.shape[0] % mesh.shape[TENSOR] == 0 else None
+    return jax.lax.with_sharding_constraint(table, PartitionSpec(vocab, None))

@@ -101,13 +101,13 @@ class Player:
         template: ChatTemplate,
         system_prompt: str,
         open_episodes: int,
-        max_tokens: int,
+        max_action_tokens: int,
         max_failed_share: float,
     ):
         """
         Args:
             open_episodes: episodes open at once.
-            max_tokens: longest episode with its tail; what is read after the last action is cut to it.
+            max_action_tokens: cap of one action.
             max_failed_share: share of failed episodes in one call of `play` above which it raises.
         """
         self._engine = engine
@@ -116,24 +116,31 @@ class Player:
         self._template = template
         self._system_prompt = system_prompt
         self._open_episodes = open_episodes
-        self._max_tokens = max_tokens
+        self._max_action_tokens = max_action_tokens
         self._max_failed_share = max_failed_share
         self._next_id = 0
 
     def play(
-        self, plays: Sequence[Play], *, temperature: float, report: Callable[[Episode], None] | None = None
+        self,
+        plays: Sequence[Play],
+        *,
+        temperature: float,
+        max_tokens: int | None = None,
+        report: Callable[[Episode], None] | None = None,
     ) -> list[Episode]:
         """Plays all of `plays` and returns their episodes in order of group and index, failed ones included.
 
         Args:
             temperature: of the sampler; 0 is greedy.
+            max_tokens: an episode whose next action might outgrow this is truncated, and what it read last is cut to
+                it; None leaves the sampler's cache as the only limit.
             report: called with each episode as it ends.
 
         Raises:
             TooManyFailures: more than the allowed share failed; carries the last reason.
             EnvironmentFailure: the environment cannot be started at all.
         """
-        batch = _Batch(self, deque(plays), temperature, report)
+        batch = _Batch(self, deque(plays), temperature, max_tokens, report)
         try:
             episodes = batch.run()
         finally:
@@ -152,12 +159,18 @@ class _Batch:
     """The state of one call of `Player.play`."""
 
     def __init__(
-        self, player: Player, plays: deque[Play], temperature: float, report: Callable[[Episode], None] | None
+        self,
+        player: Player,
+        plays: deque[Play],
+        temperature: float,
+        max_tokens: int | None,
+        report: Callable[[Episode], None] | None,
     ):
         self._player = player
         self._engine, self._pool = player._engine, player._pool
         self._plays = plays
         self._temperature = temperature
+        self._max_tokens = max_tokens
         self._report = report
         self._open: dict[int, _Open] = {}
         self._by_slot: dict[int, int] = {}
@@ -221,9 +234,12 @@ class _Batch:
 
     def _submit(self, episode: int, ids: np.ndarray) -> None:
         """Hands the prompt to the sampler; an episode whose next action has no room is truncated here."""
-        slot = self._open[episode].slot
+        state = self._open[episode]
+        slot = state.slot
         assert slot is not None
-        if len(ids) > self._engine.room(slot):
+        length = state.transcript.length + self._player._max_action_tokens
+        outgrown = self._max_tokens is not None and length > self._max_tokens
+        if outgrown or len(ids) > self._engine.room(slot):
             self._end(episode, EpisodeStop.TRUNCATED)
         else:
             self._engine.submit(slot, ids)
@@ -236,8 +252,10 @@ class _Batch:
     def _end(self, episode: int, stop: EpisodeStop, *, success: bool = False, error: str = "") -> None:
         state = self._leave(episode)
         turns = state.transcript.turns
-        room = self._player._max_tokens - sum(len(turn.prompt_ids) + len(turn.action_ids) for turn in turns)
         tail = state.transcript.tail_ids if stop is EpisodeStop.TRUNCATED else np.zeros(0, np.int32)
+        if self._max_tokens is not None:
+            played = sum(len(turn.prompt_ids) + len(turn.action_ids) for turn in turns)
+            tail = tail[: max(self._max_tokens - played, 0)]
         ended = Episode(
             task_id=state.play.task.id,
             group=state.play.group,
@@ -246,7 +264,7 @@ class _Batch:
             stop=stop,
             success=success,
             policy_version=self._engine.version,
-            tail_ids=tail[: max(room, 0)],
+            tail_ids=tail,
             error=error,
         )
         self._ended.append(ended)

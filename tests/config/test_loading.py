@@ -137,7 +137,7 @@ def test_one_wrong_override_is_one_message(tmp_path, override, message):
             ["sampling.max_action_tokens=1024"],
             ["max_action_tokens: got 1024", "less than sampling.cache_length (1024)"],
         ),
-        (["batching.row_length=1024"], ["batching.row_length: got 1024", "sampling.cache_length + 1 (1025)"]),
+        (["batching.row_length=48"], ["batching.row_length: got 48", "2 * sampling.max_action_tokens (48)"]),
         (["algorithm.name=rloo"], ["algorithm.group_size: got 1", "at least 2", "leave-one-out"]),
         (["algorithm.minibatches=9", "rl.tasks_per_iteration=4", "algorithm.group_size=2"], ["got 9", "8 episodes"]),
         (["rollout.overlap=true"], ["rollout.overlap: got true", "not yet available"]),

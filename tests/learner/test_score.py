@@ -164,8 +164,8 @@ LENGTH = 16
 @pytest.fixture(scope="module")
 def decoder_logprobs():
     network, params = small_decoder()
-    scored = jax.jit(lambda rows: score(network, params, rows, temperature=1.0).logprobs[0])
-    return lambda rows: np.asarray(scored(rows))
+    scored = jax.jit(lambda params, rows: score(network, params, rows, temperature=1.0).logprobs[0])
+    return lambda rows: np.asarray(scored(params, rows))
 
 
 def placed(*starts: int, pad: int = 0, episode=EPISODE) -> TokenBatch:

@@ -6,7 +6,14 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from jaxmtrl.parallel.mesh import make_mesh
-from jaxmtrl.parallel.sharding import constrain_rows, named_shardings, partition_spec, replicated, rows_sharding
+from jaxmtrl.parallel.sharding import (
+    constrain_lookup_table,
+    constrain_rows,
+    named_shardings,
+    partition_spec,
+    replicated,
+    rows_sharding,
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +59,12 @@ def test_constrain_rows_changes_no_number_and_needs_no_mesh(mesh):
         pinned = jax.jit(constrain_rows)(x)
     np.testing.assert_array_equal(pinned, x)
     assert pinned.sharding.shard_shape(x.shape) == (2, 4)
+
+
+@pytest.mark.parametrize(("vocab", "local"), [(16, (8, 4)), (17, (17, 4))])
+def test_a_lookup_table_has_whole_rows(mesh, vocab, local):
+    table = np.arange(vocab * 4.0).reshape(vocab, 4)
+    np.testing.assert_array_equal(jax.jit(constrain_lookup_table)(table), table)
+    with jax.set_mesh(mesh):
+        pinned = jax.jit(constrain_lookup_table)(table)
+    assert pinned.sharding.shard_shape(table.shape) == local

@@ -1,4 +1,4 @@
-"""Credit assignment: worked numbers, a slow loop over single episodes, and what must not change the answer."""
+"""Credit token by token: worked numbers, a slow loop over single episodes, and what must not change the answer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from jaxmtrl.rl import advantages as adv
 TOLERANCE = 1e-5
 gae = jax.jit(adv.gae)
 reward_to_go = jax.jit(adv.reward_to_go)
-leave_one_out = jax.jit(adv.leave_one_out)
-group_normalised = jax.jit(adv.group_normalised, static_argnames="scale_by_std")
 turn_discounts = jax.jit(adv.turn_discounts)
 
 
@@ -222,6 +220,14 @@ def test_padding_on_either_side_changes_nothing():
     np.testing.assert_allclose(after[:, 4:-6], before, atol=1e-6)
 
 
+def test_padding_in_the_midst_of_an_episode_is_carried_through():
+    mask, segments = [1, 0, 0, 1, 0, 1], [0, -1, 0, 0, -1, 0]
+    values = [0.5, np.nan, np.nan, 0.6, np.nan, 0.7]
+    padded, _ = run_gae([0, 0, 0, 0, 0, 1], values, mask, gamma=0.9, lam=0.8, segments=segments)
+    dense, _ = run_gae([0, 0, 1], [0.5, 0.6, 0.7], np.ones(3), gamma=0.9, lam=0.8)
+    np.testing.assert_allclose(np.asarray(padded)[0, [0, 3, 5]], dense[0], atol=1e-6)
+
+
 def test_one_episode_knows_nothing_of_its_neighbours_in_the_row():
     rewards, values, mask, segments, bootstrap, _, _ = random_rows(7, rows=1)
     before, _ = run_gae(rewards, values, mask, gamma=0.9, lam=0.95, segments=segments, bootstrap=bootstrap)
@@ -310,89 +316,3 @@ def test_reward_to_go_crosses_observations_and_stops_at_episodes():
     discounts = turn_discounts(0.9, TURN_MASK, TURN_IDS, TURN_SEGMENTS)
     result = reward_to_go(rewards, discounts=discounts, action_mask=TURN_MASK, segment_ids=TURN_SEGMENTS)
     np.testing.assert_allclose(result, [[2.71, 2.71, 0, 1.9, 0, 1, 0, 1, 1, 0]], atol=1e-6)
-
-
-# --- whole-episode credit --------------------------------------------------------------------------------------------
-
-
-def test_episode_returns_sum_action_rewards_by_episode():
-    rewards = np.array([[0, 1, 9, 2, 9, 3, np.nan, 0, 4, np.nan]], np.float32)
-    result = adv.episode_returns(rewards, TURN_MASK, TURN_SEGMENTS, 4)
-    np.testing.assert_array_equal(result, [6, 4, 0, 0])
-
-
-@pytest.mark.parametrize(
-    "returns, expected",
-    [([1, 0, 0], [1.0, -0.5, -0.5]), ([2, 2, 2, 2], [0, 0, 0, 0]), ([0.7], [0]), ([0.1] * 3, [0] * 3)],
-)
-def test_leave_one_out_golden(returns, expected):
-    result = leave_one_out(np.array(returns, np.float32), np.zeros(len(returns), np.int32))
-    np.testing.assert_allclose(result, expected, atol=TOLERANCE)
-    if not any(expected):
-        np.testing.assert_array_equal(result, expected)
-
-
-def test_group_normalisation_uses_the_sample_standard_deviation():
-    # Returns 1 0 0 1: deviations of .5; ddof 1: sqrt(1 / 3) = .57735 -> .866024. ddof 0 would give .999998.
-    result = group_normalised(np.array([1, 0, 0, 1], np.float32), np.zeros(4, np.int32), scale_by_std=True)
-    np.testing.assert_allclose(result, [0.866024, -0.866024, -0.866024, 0.866024], atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("returns", [[1.0], [0.3] * 4, [0.1] * 3, [1234.567] * 7])
-@pytest.mark.parametrize("scale_by_std", [True, False])
-def test_groups_without_a_difference_teach_exactly_nothing(returns, scale_by_std):
-    # A group of one is not normalised by 1 and 0 (that would give 1.0); equal returns leave no rounding behind.
-    returns = np.array(returns, np.float32)
-    groups = np.zeros(len(returns), np.int32)
-    slope = jax.jit(jax.grad(lambda r: adv.group_normalised(r, groups, scale_by_std=scale_by_std)[0]))
-    result = group_normalised(returns, groups, scale_by_std=scale_by_std)
-    np.testing.assert_array_equal(result, np.zeros(len(returns)))
-    np.testing.assert_array_equal(slope(returns), np.zeros(len(returns)))
-
-
-def test_failed_episodes_leave_the_group_statistics():
-    # Group returns 1, 0, failed, 0. Scoring the failure 0 would give -.25 (centred) and -.333 (leave one out).
-    returns = np.array([1, 0, np.nan, 0], np.float32)
-    groups = np.array([0, 0, -1, 0], np.int32)
-    centred = group_normalised(returns, groups, scale_by_std=False)
-    np.testing.assert_allclose(centred, [0.666667, -0.333333, 0, -0.333333], atol=TOLERANCE)
-    np.testing.assert_allclose(leave_one_out(returns, groups), [1, -0.5, 0, -0.5], atol=TOLERANCE)
-
-
-def test_episodes_without_a_group_are_not_a_group():
-    returns = np.array([5, 7, 1, 0], np.float32)
-    groups = np.array([-1, -1, 3, 3], np.int32)
-    np.testing.assert_allclose(leave_one_out(returns, groups), [0, 0, 1, -1], atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_group_advantages_equal_a_slow_loop_and_follow_a_permutation(seed):
-    random = np.random.default_rng(seed)
-    returns = random.normal(size=12).astype(np.float32)
-    groups = random.integers(-1, 4, 12).astype(np.int32) * 100  # ids need not be small nor dense
-    groups[groups < 0] = -1
-    loo, normal = np.zeros(12), np.zeros(12)
-    for i in range(12):
-        mine = [returns[j] for j in range(12) if groups[i] >= 0 and groups[j] == groups[i]]
-        peers = [returns[j] for j in range(12) if j != i and groups[i] >= 0 and groups[j] == groups[i]]
-        if peers:
-            loo[i] = returns[i] - np.mean(peers)
-            normal[i] = (returns[i] - np.mean(mine)) / (np.std(mine, ddof=1) + 1e-6)
-    np.testing.assert_allclose(leave_one_out(returns, groups), loo, atol=TOLERANCE)
-    np.testing.assert_allclose(group_normalised(returns, groups, scale_by_std=True), normal, atol=TOLERANCE)
-    order = random.permutation(12)
-    np.testing.assert_allclose(leave_one_out(returns[order], groups[order]), loo[order], atol=TOLERANCE)
-
-
-def test_an_episodes_advantage_reaches_all_its_action_tokens_and_no_others():
-    # One episode over three rows with 2, 3 and 1 action tokens, advantage .7: sums 1.4, 2.1, .7; 4.2 in all.
-    mask = np.array([[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 0, 0]], bool)
-    result = adv.spread(np.array([0.7, np.nan], np.float32), np.where(mask, 0, [[-1], [0], [0]]), mask)
-    np.testing.assert_allclose(np.sum(result, axis=1), [1.4, 2.1, 0.7], atol=TOLERANCE)
-    np.testing.assert_array_equal(np.asarray(result)[~mask], 0.0)
-    assert float(np.sum(result)) == pytest.approx(4.2, abs=TOLERANCE)  # .7 if only the last step's tokens had it
-
-
-def test_spread_keeps_packed_episodes_apart():
-    result = adv.spread(np.array([1.5, -2.0], np.float32), TURN_SEGMENTS, TURN_MASK)
-    np.testing.assert_allclose(result, [[1.5, 1.5, 0, 1.5, 0, 1.5, 0, -2, -2, 0]])

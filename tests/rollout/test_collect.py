@@ -43,7 +43,7 @@ def make_pool(factory=TOY, options=None, workers=2, step_timeout_s=20.0):
     )
 
 
-def make_player(engine, pool, *, max_tokens=1000, max_failed_share=1.0, open_episodes=5):
+def make_player(engine, pool, *, max_failed_share=1.0, open_episodes=5):
     return Player(
         engine,
         pool,
@@ -51,7 +51,7 @@ def make_player(engine, pool, *, max_tokens=1000, max_failed_share=1.0, open_epi
         template=TEMPLATE,
         system_prompt="",
         open_episodes=open_episodes,
-        max_tokens=max_tokens,
+        max_action_tokens=tiny.SAMPLING.max_action_tokens,
         max_failed_share=max_failed_share,
     )
 
@@ -90,7 +90,7 @@ def test_the_tail_is_cut_to_the_row(engine):
     with make_pool() as pool:
         whole = make_player(engine, pool).play(plays, temperature=1.0)[0]
         played = sum(len(turn.prompt_ids) + len(turn.action_ids) for turn in whole.turns)
-        cut = make_player(engine, pool, max_tokens=played + 2).play(plays, temperature=1.0)[0]
+        cut = make_player(engine, pool).play(plays, temperature=1.0, max_tokens=played + 2)[0]
     np.testing.assert_array_equal(cut.tail_ids, whole.tail_ids[:2])
 
 
