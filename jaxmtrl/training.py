@@ -29,6 +29,7 @@ from jaxmtrl.models.decoder import parameter_count
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import seeded_plays
 from jaxmtrl.rollout.demonstrate import demonstrate, demonstration_episode
+from jaxmtrl.rollout.feed import Feed
 from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import RunFolder
@@ -97,50 +98,66 @@ class Trainer:
         self._play_and_learn("rl", self.config.rl.iterations, epochs=self.config.algorithm.epochs)
 
     def _play_and_learn(self, stage: str, iterations: int, *, epochs: int) -> None:
-        parts, config = self.parts, self.config
         self.progress.stage(stage, total=iterations, done=self.position.iteration)
-        for iteration in range(self.position.iteration, iterations):
-            began = time.monotonic()
-            episodes = self._play(stage, iteration)
-            played = time.monotonic()
-            rng = np.random.default_rng((config.run.seed, STAGES.index(stage), iteration))
-            capacity = config.rl.tasks_per_iteration * config.algorithm.group_size
-            batch = self._put(episodes, capacity=capacity)
-            scores = parts.learner.score(self.state.params, batch)
-            reference = self._reference_logprobs(batch)
-            targets, target_metrics = parts.learner.targets(batch, scores, reference)
-            kind = KINDS[stage]
-            values = named(target_metrics, kind, config.algorithm)
-            values |= self._update(kind, batch, targets, epochs=epochs, rng=rng)
-            values |= episode_metrics(episodes)
-            ended = time.monotonic()
-            tokens = sum(len(turn.prompt_ids) + len(turn.action_ids) for e in episodes for turn in e.turns)
-            values |= {
-                "time/play_s": played - began,
-                "time/update_s": ended - played,
-                "speed/tokens_per_s": tokens / (ended - began),
-                "batch/packing": self._packing,
-            }
-            every = config.evaluation.every
-            if stage == "rl" and every and (iteration + 1) % every == 0 and iteration + 1 < iterations:
-                values |= self._glance()
-            self._finish_iteration(stage, values, episodes, force=iteration + 1 == iterations)
-            self.progress.advance(
-                1,
-                success=values["episode/success"],
-                value_loss=values.get("loss/value") if stage == "critic_warmup" else None,
-                tokens_per_s=values["speed/tokens_per_s"],
-            )
+
+        def load(params: Any) -> None:
+            self.parts.engine.load(params, self.position.step)
+
+        feed = Feed(
+            load,
+            lambda i: self._play(stage, i),
+            first=self.position.iteration,
+            end=iterations,
+            overlap=self.config.rollout.overlap,
+        )
+        try:
+            for iteration in range(self.position.iteration, iterations):
+                self._iteration(stage, iteration, iterations, feed, epochs)
+        finally:
+            feed.close()
+
+    def _iteration(self, stage: str, iteration: int, iterations: int, feed: Feed[list[Episode]], epochs: int) -> None:
+        parts, config = self.parts, self.config
+        began = time.monotonic()
+        episodes = feed.take(self.state.params)
+        played = time.monotonic()
+        rng = np.random.default_rng((config.run.seed, STAGES.index(stage), iteration))
+        capacity = config.rl.tasks_per_iteration * config.algorithm.group_size
+        batch = self._put(episodes, capacity=capacity)
+        scores = parts.learner.score(self.state.params, batch)
+        reference = self._reference_logprobs(batch)
+        targets, target_metrics = parts.learner.targets(batch, scores, reference)
+        kind = KINDS[stage]
+        values = named(target_metrics, kind, config.algorithm)
+        values |= self._update(kind, batch, targets, epochs=epochs, rng=rng)
+        values |= episode_metrics(episodes)
+        ended = time.monotonic()
+        tokens = sum(len(turn.prompt_ids) + len(turn.action_ids) for e in episodes for turn in e.turns)
+        values |= {
+            "time/play_s": played - began,
+            "time/update_s": ended - played,
+            "speed/tokens_per_s": tokens / (ended - began),
+            "batch/packing": self._packing,
+        }
+        every = config.evaluation.every
+        if stage == "rl" and every and (iteration + 1) % every == 0 and iteration + 1 < iterations:
+            values |= self._glance()
+        self._finish_iteration(stage, values, episodes, force=iteration + 1 == iterations)
+        self.progress.advance(
+            1,
+            success=values["episode/success"],
+            value_loss=values.get("loss/value") if stage == "critic_warmup" else None,
+            tokens_per_s=values["speed/tokens_per_s"],
+        )
 
     # Its parts.
 
     def _play(self, stage: str, iteration: int) -> list[Episode]:
-        """One batch of training episodes by the present policy."""
+        """One batch of training episodes by the weights that the engine holds."""
         config, parts = self.config, self.parts
         tasks = task_batch(parts.train_tasks, config.run.seed, stage, iteration, config.rl.tasks_per_iteration)
         seed = (config.run.seed, STAGES.index(stage), iteration)
         plays = seeded_plays(tasks, group_size=config.algorithm.group_size, seed=seed)
-        parts.engine.load(self.state.params, self.position.step)
         limit = config.batching.row_length - 1  # the last column is for the bootstrap value
         return parts.player.play(plays, temperature=config.sampling.temperature, max_tokens=limit)
 

@@ -149,13 +149,33 @@ def _a_minibatch_has_an_episode(config: Config) -> str | None:
     )
 
 
-@_rule("rollout.overlap")
-def _overlap_is_not_available(config: Config) -> str | None:
-    if not config.rollout.overlap:
+@_rule("rollout.overlap", "algorithm.importance_cap")
+def _overlap_is_corrected(config: Config) -> str | None:
+    if not config.rollout.overlap or config.algorithm.importance_cap >= 1:
         return None
     return (
-        "rollout.overlap: got true, wanted false: playing one update behind is not yet available, because it needs "
-        "importance weights that the losses do not have; set rollout.overlap to false"
+        f"algorithm.importance_cap: got {config.algorithm.importance_cap:g}, wanted at least 1 with rollout.overlap "
+        "true: play is one update behind and must be weighted; set algorithm.importance_cap to 2, or rollout.overlap to false"
+    )
+
+
+@_rule("rollout.overlap", "evaluation.every")
+def _overlap_leaves_the_sampler_no_time_to_evaluate(config: Config) -> str | None:
+    if not config.rollout.overlap or config.evaluation.every == 0:
+        return None
+    return (
+        f"evaluation.every: got {config.evaluation.every}, wanted 0 with rollout.overlap true: the sampler "
+        "plays the next batch all the time; set evaluation.every to 0 (stage ends are evaluated anyway), or rollout.overlap to false"
+    )
+
+
+@_rule("algorithm.dual_clip")
+def _dual_clip_is_off_or_above_one(config: Config) -> str | None:
+    if config.algorithm.dual_clip == 0 or config.algorithm.dual_clip > 1:
+        return None
+    return (
+        f"algorithm.dual_clip: got {config.algorithm.dual_clip:g}, wanted 0 (off) or above 1: it bounds ratios that "
+        "the clip lets grow; 3 is usual"
     )
 
 

@@ -126,6 +126,13 @@ class AlgorithmSection:
     group_size: Annotated[Positive, setting("G, plays of one task in a batch")] = 1
     gamma: Annotated[Share, setting("discount per action token")] = 1.0
     lam: Annotated[Share, setting("lambda of GAE")] = 1.0
+    bootstrap_truncated: Annotated[
+        bool,
+        setting(
+            "a truncated episode goes on with the critic's value of its last state; false scores the limit as an end, "
+            "as when the step budget is part of the task"
+        ),
+    ] = True
     clip_low: Annotated[Share, setting("how far below 1 the ratio may count")] = 0.2
     clip_high: Annotated[NonNegative, setting("how far above 1 the ratio may count")] = 0.2
     dual_clip: Annotated[float, setting("bound of ratio times a negative advantage; 0 turns it off", ge=0.0)] = 0.0
@@ -141,6 +148,9 @@ class AlgorithmSection:
     whiten_advantages: Annotated[bool, setting("advantages to mean 0, variance 1 over the batch's action tokens")] = (
         True
     )
+    importance_cap: Annotated[
+        float, setting("largest importance weight of a token played by older weights; 0 gives every token 1", ge=0.0)
+    ] = 0.0
     loss_mean: Annotated[
         Literal["token", "sequence_token_mean", "sequence_token_sum"],
         setting("what the policy loss is averaged over, always with global counts"),

@@ -15,7 +15,7 @@ from jaxmtrl.batch import Targets, TokenBatch
 from jaxmtrl.config.sections import AlgorithmSection
 from jaxmtrl.learner.score import Scores
 from jaxmtrl.rl.advantages import episode_returns, gae, leave_one_out, spread, token_discounts
-from jaxmtrl.rl.losses import kl_estimate, kl_penalised_rewards
+from jaxmtrl.rl.losses import importance_weights, kl_estimate, kl_penalised_rewards
 from jaxmtrl.rl.masked import masked_mean, masked_variance, masked_whiten
 
 
@@ -58,6 +58,12 @@ def make_targets(
 
     raw, returns = _credit(flat_rows, rewards, flat_scores.values, algorithm)
     advantages = masked_whiten(raw, mask) if algorithm.whiten_advantages else raw
+    if algorithm.importance_cap > 0:
+        weights = importance_weights(
+            flat_scores.logprobs, flat_rows.behaviour_logprobs, mask, cap=algorithm.importance_cap
+        )
+        # The policy loss is linear in the advantages, so weighting them weights the loss, once.
+        advantages = advantages * weights
     targets = Targets(
         advantages=advantages,
         returns=returns,
@@ -79,7 +85,7 @@ def _credit(
             values,
             action_mask=rows.action_mask,
             segment_ids=rows.segment_ids,
-            bootstrap_mask=rows.bootstrap_mask,
+            bootstrap_mask=rows.bootstrap_mask & algorithm.bootstrap_truncated,
             discounts=token_discounts(algorithm.gamma, rows.action_mask),
             lam=algorithm.lam,
         )

@@ -157,7 +157,7 @@ class Network:
         return [jax.tree.map(lambda leaf, at=layer: leaf[at], stacked) for layer in range(self.config.layers)]
 
     def cached_hidden(
-        self, outside_params: Params, layers: list[Params], tokens: Array, positions: Array, cache: Any, length: int
+        self, outside_params: Params, layers: list[Params], tokens: Array, positions: Array, cache: Any
     ) -> tuple[Array, Any]:
         """The trunk's normed output for new tokens that continue cached rows.
 
@@ -166,7 +166,6 @@ class Network:
             layers: of `unstack`.
             tokens, positions: i32 [B, T]; a position is a cache column; ≥ C means padding.
             cache: L pairs of keys and values [B, K, C, H].
-            length: static; columns of the cache that are attended to.
 
         Returns:
             [B, T, D] and the cache with the new columns written.
@@ -175,7 +174,7 @@ class Network:
         x = outside.embed(tokens, jnp.dtype(self.config.compute_dtype))
         written = []
         for layer, layer_cache in zip(layers, cache, strict=True):
-            x, layer_cache = _bind(Block, self.config, layer).cached(x, positions, layer_cache, length)
+            x, layer_cache = _bind(Block, self.config, layer).cached(x, positions, layer_cache)
             written.append(layer_cache)
         return outside.final_norm(x), tuple(written)
 

@@ -19,14 +19,24 @@ def empty_cache(config: DecoderConfig, *, slots: int, length: int, dtype: str) -
     return tuple((jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(config.layers))
 
 
-def take_rows(cache: Cache, rows: jax.Array) -> Cache:
-    """The cache rows [R] as a smaller cache."""
-    return jax.tree.map(lambda buffer: buffer[rows], cache)
+def take_rows(cache: Cache, rows: jax.Array, length: int) -> Cache:
+    """The first `length` columns of the cache rows [R], as a smaller cache."""
+    return jax.tree.map(lambda buffer: buffer[rows, :, :length], cache)
 
 
 def put_rows(cache: Cache, rows: jax.Array, values: Cache) -> Cache:
-    """`cache` with `values` at `rows` [R]; rows ≥ S are dropped."""
-    return jax.tree.map(lambda buffer, new: buffer.at[rows].set(new, mode="drop"), cache, values)
+    """`cache` with `values` in the first columns of `rows` [R]; rows ≥ S are dropped."""
+    return jax.tree.map(lambda buffer, new: buffer.at[rows, :, : new.shape[2]].set(new, mode="drop"), cache, values)
+
+
+def take_columns(cache: Cache, length: int) -> Cache:
+    """The first `length` columns of every row. Slicing inside a loop would copy them at every step."""
+    return jax.tree.map(lambda buffer: buffer[:, :, :length], cache)
+
+
+def put_columns(cache: Cache, values: Cache) -> Cache:
+    """`cache` with `values` in its first columns."""
+    return jax.tree.map(lambda buffer, new: jax.lax.dynamic_update_slice(buffer, new, (0, 0, 0, 0)), cache, values)
 
 
 def cache_bytes(cache: Cache) -> int:

@@ -74,23 +74,20 @@ class Attention(nnx.Module):
         mixed = jax.nn.dot_product_attention(query, key, value, mask=mask)
         return jnp.einsum("btnh,nhd->btd", mixed, self.out[...].astype(x.dtype))
 
-    def cached(
-        self, x: Array, positions: Array, cache: tuple[Array, Array], length: int
-    ) -> tuple[Array, tuple[Array, Array]]:
-        """Writes T new keys and values into the cache and attends to its first `length` columns.
+    def cached(self, x: Array, positions: Array, cache: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        """Writes T new keys and values into the cache and attends to what each token may see of it.
 
         Args:
             x: [B, T, D].
             positions: i32 [B, T], cache column of each token; columns ≥ C are dropped (padding).
             cache: keys and values, each [B, K, C, H].
-            length: static; every live position is < length.
         """
         query, key, value = self.project(x, positions)
         keys, values = cache
         rows = jnp.arange(x.shape[0])[:, None]
         keys = keys.at[rows, :, positions].set(key.astype(keys.dtype), mode="drop")
         values = values.at[rows, :, positions].set(value.astype(values.dtype), mode="drop")
-        mixed = attend_cache(query, keys[:, :, :length], values[:, :, :length], positions)
+        mixed = attend_cache(query, keys, values, positions)
         return jnp.einsum("btnh,nhd->btd", mixed, self.out[...].astype(x.dtype)), (keys, values)
 
 
@@ -98,12 +95,18 @@ def attend_cache(query: Array, keys: Array, values: Array, positions: Array) -> 
     """Attention of queries [B, T, N, H] over cached keys and values [B, K, C, H]; position p sees c ≤ p."""
     batch, tokens, heads, width = query.shape
     kv_heads, columns = keys.shape[1], keys.shape[2]
-    grouped = query.reshape(batch, tokens, kv_heads, heads // kv_heads, width)
-    scores = jnp.einsum("btkgh,bkch->bkgtc", grouped, keys.astype(query.dtype)).astype(jnp.float32) * width**-0.5
+    group = heads // kv_heads
+    # One plain batched product over B·K: twice as fast on CPU as the einsum that names every axis.
+    rows = (batch * kv_heads, group * tokens, width)
+    grouped = query.reshape(batch, tokens, kv_heads, group, width).transpose(0, 2, 3, 1, 4).reshape(rows)
+    keys, values = (x.reshape(batch * kv_heads, columns, width).astype(query.dtype) for x in (keys, values))
+    scores = jnp.einsum("xqh,xch->xqc", grouped, keys).astype(jnp.float32) * width**-0.5
     seen = jnp.arange(columns) <= positions[:, :, None]  # [B, T, C]
-    scores = jnp.where(seen[:, None, None], scores, jnp.finfo(jnp.float32).min)
-    shares = jax.nn.softmax(scores, axis=-1).astype(query.dtype)
-    return jnp.einsum("bkgtc,bkch->btkgh", shares, values.astype(query.dtype)).reshape(batch, tokens, heads, width)
+    scores = scores.reshape(batch, kv_heads * group, tokens, columns)
+    shares = jax.nn.softmax(jnp.where(seen[:, None], scores, jnp.finfo(jnp.float32).min), axis=-1)
+    shares = shares.reshape(batch * kv_heads, group * tokens, columns).astype(query.dtype)
+    mixed = jnp.einsum("xqc,xch->xqh", shares, values)
+    return mixed.reshape(batch, heads, tokens, width).transpose(0, 2, 1, 3)
 
 
 class GatedMlp(nnx.Module):
@@ -139,10 +142,8 @@ class Block(nnx.Module):
         x = x + self.attention(self.attention_norm(x), positions, mask)
         return x + self.mlp(self.mlp_norm(x))
 
-    def cached(
-        self, x: Array, positions: Array, cache: tuple[Array, Array], length: int
-    ) -> tuple[Array, tuple[Array, Array]]:
+    def cached(self, x: Array, positions: Array, cache: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         """As `__call__`, over a cache; see `Attention.cached`."""
-        mixed, cache = self.attention.cached(self.attention_norm(x), positions, cache, length)
+        mixed, cache = self.attention.cached(self.attention_norm(x), positions, cache)
         x = x + mixed
         return x + self.mlp(self.mlp_norm(x)), cache

@@ -35,6 +35,21 @@ def policy_ratio(logprobs: Array, old_logprobs: Array, mask: Array) -> Array:
     return jnp.where(mask, jnp.exp(_log_ratio(logprobs, old_logprobs, mask)), 0.0)
 
 
+def importance_weights(logprobs: Array, behaviour_logprobs: Array, mask: Array, *, cap: float) -> Array:
+    """Truncated importance weights min(π / μ, cap) of tokens that an older policy μ sampled; 0 off the mask.
+
+    Correct the policy gradient for play by older weights, a token at a time (Espeholt et al., arXiv 1802.01561); no
+    gradient flows through them.
+
+    Args:
+        logprobs: f32 [B, T], of the policy that is about to be updated, at the sampling temperature.
+        behaviour_logprobs: f32 [B, T], of the sampler.
+        mask: bool [B, T].
+        cap: largest weight, at least 1.
+    """
+    return jax.lax.stop_gradient(jnp.minimum(policy_ratio(logprobs, behaviour_logprobs, mask), cap))
+
+
 def clipped_policy_loss(
     logprobs: Array,
     old_logprobs: Array,

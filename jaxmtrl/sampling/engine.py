@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from jaxmtrl.config.sections import SamplingSection
 from jaxmtrl.errors import CapacityError
 from jaxmtrl.models.decoder import Network, Params
-from jaxmtrl.sampling.programs import SlotState, compile_programs
+from jaxmtrl.sampling.programs import SlotState, Weights, compile_programs
 from jaxmtrl.types import TurnStop
 
 
@@ -39,6 +39,10 @@ class _Prompt:
 
     slot: int
     ids: np.ndarray
+    first: bool  # it opens the episode, so that others may share it
+
+
+SHARED_PREFIX = 16  # tokens two first prompts must have in common before copying a cache row beats computing it
 
 
 class Engine:
@@ -48,15 +52,17 @@ class Engine:
         self._section = section
         self._programs = compile_programs(network, section, tuple(sorted(stop_ids)), mesh)
         self._state: SlotState = self._programs.empty()
-        self._weights = None
+        self._weights: Weights | None = None
         self.version = -1
         self._cached = np.zeros(section.slots, np.int64)  # columns of the cache that are written
         self._ends = np.zeros(section.slots, np.int64)  # columns when the current prompt was in
         self._carry: list[np.ndarray] = [np.zeros(0, np.int32)] * section.slots  # sampled but not yet fed
         self._queue: deque[_Prompt] = deque()
+        self._heads: dict[int, np.ndarray] = {}  # first prompt of each open slot, as far as it is in the cache
         self._playing: set[int] = set()  # slots whose action is being decoded
         self._free = list(range(section.slots - 1, -1, -1))
         self.tokens_prefilled = 0
+        self.tokens_copied = 0  # taken over from another slot's cache instead of being prefilled
         self.tokens_sampled = 0
 
     @property
@@ -101,6 +107,7 @@ class Engine:
             self._playing.discard(slot)
             self._state = self._programs.stop(self._state, np.int32(slot))
         self._queue = deque(prompt for prompt in self._queue if prompt.slot != slot)
+        self._heads.pop(slot, None)
         self._free.append(slot)
 
     def room(self, slot: int) -> int:
@@ -118,7 +125,10 @@ class Engine:
                 f"{len(ids)} new tokens leave no room for an action: slot has {self.room(slot)} of "
                 f"{self._section.cache_length} columns; raise sampling.cache_length or end the episode"
             )
-        self._queue.append(_Prompt(slot=slot, ids=np.concatenate([self._carry[slot], ids]).astype(np.int32)))
+        first = self._cached[slot] == 0
+        self._queue.append(
+            _Prompt(slot=slot, ids=np.concatenate([self._carry[slot], ids]).astype(np.int32), first=first)
+        )
         self._carry[slot] = np.zeros(0, np.int32)
 
     def step(self) -> list[Sampled]:
@@ -147,10 +157,42 @@ class Engine:
         stopped = int(ids[-1]) in self._programs.stop_ids
         return Sampled(slot=slot, ids=ids, logprobs=logprobs, stop=TurnStop.STOP_TOKEN if stopped else TurnStop.LENGTH)
 
+    def _take_prompts(self, rows: int) -> list[_Prompt]:
+        """The next prompts to prefill. What a first prompt shares with another slot's (the same task, the same system
+        prompt) is copied; one that will share a prompt taken just before it waits for the next call."""
+        taken: list[_Prompt] = []
+        waiting: list[_Prompt] = []
+        while self._queue and len(taken) < rows:
+            prompt = self._queue.popleft()
+            if prompt.first and self._cached[prompt.slot] == 0:
+                if any(other.first and _common(other.ids, prompt.ids) >= SHARED_PREFIX for other in taken):
+                    waiting.append(prompt)
+                    continue
+                prompt = self._share(prompt)
+            taken.append(prompt)
+        self._queue.extendleft(reversed(waiting))
+        return taken
+
+    def _share(self, prompt: _Prompt) -> _Prompt:
+        """Copies the longest prefix that an open slot has already read, and returns what is left to read.
+
+        At least one token is always left, since the first action token is drawn from what its prefill computes.
+        """
+        shared = {slot: min(_common(head, prompt.ids), len(prompt.ids) - 1) for slot, head in self._heads.items()}
+        source = max(shared, key=lambda slot: (shared[slot], -slot), default=None)
+        if source is None or shared[source] < SHARED_PREFIX:
+            return prompt
+        count = shared[source]
+        self._state = self._programs.copy(self._state, np.int32(source), np.int32(prompt.slot))
+        self._cached[prompt.slot] = count
+        self._heads[prompt.slot] = prompt.ids[:count]
+        self.tokens_copied += count
+        return dataclasses.replace(prompt, ids=prompt.ids[count:])
+
     def _prefill(self) -> None:
         """One call of the smallest program that holds the next R prompts; longer ones go in pieces, in order."""
         section = self._section
-        taken = [self._queue.popleft() for _ in range(min(section.prefill_rows, len(self._queue)))]
+        taken = self._take_prompts(section.prefill_rows)
         longest = max(len(prompt.ids) for prompt in taken)
         bucket = next((b for b in section.prefill_buckets if b >= longest), section.prefill_buckets[-1])
         rows = section.prefill_rows
@@ -165,6 +207,8 @@ class Engine:
             last[row] = len(prompt.ids) <= bucket
             self._cached[prompt.slot] += len(piece)
             self.tokens_prefilled += len(piece)
+            if prompt.first:
+                self._heads[prompt.slot] = np.concatenate([self._heads.get(prompt.slot, piece[:0]), piece])
             if last[row]:
                 end = self._cached[prompt.slot]
                 self._ends[prompt.slot] = end
@@ -172,8 +216,15 @@ class Engine:
                 budgets[row] = min(section.max_action_tokens, section.cache_length - end + 1)
                 self._playing.add(prompt.slot)
             else:
-                self._queue.appendleft(_Prompt(slot=prompt.slot, ids=prompt.ids[bucket:]))
+                self._queue.appendleft(_Prompt(slot=prompt.slot, ids=prompt.ids[bucket:], first=prompt.first))
         needed = int((starts + counts).max())
         self._state = self._programs.prefill(
             self._weights, self._state, needed, slots, tokens, starts, counts, last, budgets
         )
+
+
+def _common(one: np.ndarray, other: np.ndarray) -> int:
+    """Length of the longest common prefix."""
+    length = min(len(one), len(other))
+    different = np.flatnonzero(one[:length] != other[:length])
+    return int(different[0]) if len(different) else length

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 
 from jaxmtrl.config.sections import SamplingSection
 from jaxmtrl.models.decoder import Network, Params
-from jaxmtrl.models.kv_cache import Cache, empty_cache, put_rows, take_rows
+from jaxmtrl.models.kv_cache import Cache, empty_cache, put_columns, put_rows, take_columns, take_rows
 from jaxmtrl.parallel.sharding import named_shardings, replicated
 from jaxmtrl.parallel.slots import cache_sharding
 from jaxmtrl.sampling.logits import sample
@@ -83,12 +83,10 @@ def prefill(
         last: bool [R], the prompt ends with this piece.
         budgets: i32 [R], cap of the action that follows.
     """
-    columns = state.cache[0][0].shape[2]
     offsets = jnp.arange(tokens.shape[1])
-    positions = jnp.where(offsets < counts[:, None], starts[:, None] + offsets, columns)
-    hidden, rows = network.cached_hidden(
-        weights.outside, weights.layers, tokens, positions, take_rows(state.cache, slots), length
-    )
+    positions = jnp.where(offsets < counts[:, None], starts[:, None] + offsets, length)
+    read = take_rows(state.cache, slots, length)
+    hidden, rows = network.cached_hidden(weights.outside, weights.layers, tokens, positions, read)
     final = jnp.take_along_axis(hidden, jnp.maximum(counts - 1, 0)[:, None, None], axis=1)[:, 0]
     logits = network.cached_logits(weights.outside, final)
     token, logprob = _draw(state.keys[slots], state.drawn[slots], logits, state.temperature[slots])
@@ -110,14 +108,13 @@ def decode(
 ) -> SlotState:
     """Up to `chunk` tokens for every active slot; ends early when no slot is active."""
     rows = jnp.arange(state.active.shape[0])
-    columns = state.cache[0][0].shape[2]
 
     def step(carry: tuple[Array, SlotState]) -> tuple[Array, SlotState]:
         done, s = carry
         fed = s.tokens[rows, s.emitted - 1]
-        positions = jnp.where(s.active, s.position, columns)
+        positions = jnp.where(s.active, s.position, length)
         hidden, cache = network.cached_hidden(
-            weights.outside, weights.layers, fed[:, None], positions[:, None], s.cache, length
+            weights.outside, weights.layers, fed[:, None], positions[:, None], s.cache
         )
         logits = network.cached_logits(weights.outside, hidden[:, 0])
         token, logprob = _draw(s.keys, s.drawn, logits, s.temperature)
@@ -133,7 +130,9 @@ def decode(
             drawn=s.drawn + s.active,
         )
 
-    return jax.lax.while_loop(lambda carry: (carry[0] < chunk) & carry[1].active.any(), step, (jnp.int32(0), state))[1]
+    short = state.replace(cache=take_columns(state.cache, length))
+    _, short = jax.lax.while_loop(lambda carry: (carry[0] < chunk) & carry[1].active.any(), step, (jnp.int32(0), short))
+    return short.replace(cache=put_columns(state.cache, short.cache))
 
 
 def open_slot(state: SlotState, slot: Array, key: Array, temperature: Array) -> SlotState:
@@ -144,6 +143,11 @@ def open_slot(state: SlotState, slot: Array, key: Array, temperature: Array) -> 
         temperature=state.temperature.at[slot].set(temperature),
         active=state.active.at[slot].set(False),
     )
+
+
+def copy_slot(state: SlotState, source: Array, target: Array) -> SlotState:
+    """Gives slot `target` the cache of slot `source`, whose first columns hold the same tokens."""
+    return state.replace(cache=jax.tree.map(lambda buffer: buffer.at[target].set(buffer[source]), state.cache))
 
 
 def stop_slot(state: SlotState, slot: Array) -> SlotState:
@@ -161,6 +165,7 @@ class Programs:
     weights: Callable[[Params], Weights]
     open: Callable[..., SlotState]
     stop: Callable[..., SlotState]
+    copy: Callable[..., SlotState]
     prefills: dict[tuple[int, int], Any]  # (P, length) → program
     decodes: dict[int, Any]  # length → program
 
@@ -172,7 +177,7 @@ class Programs:
 
     @property
     def count(self) -> int:
-        return len(self.prefills) + len(self.decodes) + 4
+        return len(self.prefills) + len(self.decodes) + 5
 
     def _length(self, needed: int) -> int:
         return next((length for length in self.lengths if length >= needed), self.lengths[-1])
@@ -250,6 +255,7 @@ def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple
         built = dict(zip(jobs, pool.map(build, jobs), strict=True))
     opener = jax.jit(open_slot, donate_argnums=0, out_shardings=state_shardings)
     stopper = jax.jit(stop_slot, donate_argnums=0, out_shardings=state_shardings)
+    copier = jax.jit(copy_slot, donate_argnums=0, out_shardings=state_shardings)
     picker = jax.jit(pick, out_shardings=weight_shardings)
     empty = jax.jit(lambda: _empty_state(network, section), out_shardings=state_shardings)
     return Programs(
@@ -259,6 +265,7 @@ def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple
         weights=picker.lower(placed(shapes, param_shardings)).compile(),
         open=opener.lower(state, row(), row(2, dtype=jnp.uint32), row(dtype=jnp.float32)).compile(),
         stop=stopper.lower(state, row()).compile(),
+        copy=copier.lower(state, row(), row()).compile(),
         prefills={(p, c): program for (kind, p, c), program in built.items() if kind == "prefill"},
         decodes={c: program for (kind, _, c), program in built.items() if kind == "decode"},
     )

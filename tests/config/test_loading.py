@@ -140,7 +140,8 @@ def test_one_wrong_override_is_one_message(tmp_path, override, message):
         (["batching.row_length=48"], ["batching.row_length: got 48", "2 * sampling.max_action_tokens (48)"]),
         (["algorithm.name=rloo"], ["algorithm.group_size: got 1", "at least 2", "leave-one-out"]),
         (["algorithm.minibatches=9", "rl.tasks_per_iteration=4", "algorithm.group_size=2"], ["got 9", "8 episodes"]),
-        (["rollout.overlap=true"], ["rollout.overlap: got true", "not yet available"]),
+        (["rollout.overlap=true"], ["algorithm.importance_cap: got 0", "rollout.overlap"]),
+        (["algorithm.dual_clip=0.5"], ["algorithm.dual_clip: got 0.5", "above 1"]),
         (["sft.batch_episodes=65"], ["sft.batch_episodes: got 65", "sft.demonstrations (64)"]),
         (
             ["sft.demonstrations=2", "sft.batch_episodes=1", "sft.validation_share=0.9"],

@@ -25,9 +25,7 @@ def test_cached_pieces_equal_the_full_forward():
     outside, layers = PARAMS["policy"]["outside"], NETWORK.unstack(PARAMS)
     pieces = []
     for start, stop in ((0, 5), (5, 6), (6, 12)):
-        hidden, cache = NETWORK.cached_hidden(
-            outside, layers, TOKENS[:, start:stop], POSITIONS[:, start:stop], cache, 16
-        )
+        hidden, cache = NETWORK.cached_hidden(outside, layers, TOKENS[:, start:stop], POSITIONS[:, start:stop], cache)
         pieces.append(hidden)
     np.testing.assert_allclose(jnp.concatenate(pieces, axis=1), full, atol=1e-5)
 

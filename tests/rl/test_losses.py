@@ -328,3 +328,14 @@ def test_masked_junk_reaches_neither_values_nor_gradients_and_only_the_first_arg
     np.testing.assert_array_equal(of_x[~mask], 0.0)
     np.testing.assert_array_equal(of_y, jnp.zeros_like(y))  # old and reference numbers are held fixed
     np.testing.assert_array_equal(of_z, jnp.zeros_like(z))  # so are advantages and returns
+
+
+def test_importance_weights_are_truncated_and_carry_no_gradient():
+    """π/μ = exp(log .6 - log .2) = 3 is cut to 2; exp(log .1 - log .4) = 0.25 stays; a masked NaN is 0."""
+    logprobs, behaviour = jnp.log(jnp.array([[0.6, 0.1, 0.5]])), jnp.log(jnp.array([[0.2, 0.4, jnp.nan]]))
+    mask = jnp.array([[True, True, False]])
+    np.testing.assert_allclose(
+        losses.importance_weights(logprobs, behaviour, mask, cap=2.0), [[2.0, 0.25, 0.0]], rtol=1e-6
+    )
+    gradient = jax.grad(lambda x: losses.importance_weights(x, behaviour, mask, cap=2.0).sum())(logprobs)
+    np.testing.assert_array_equal(gradient, 0.0)

@@ -219,3 +219,63 @@ def test_closing_a_slot_in_the_middle_leaves_the_others_alone():
     ledger.acted(next(sampled for sampled in first if sampled.slot == keep))
     engine.close(keep)
     assert ledger.ids == whole.ids[: len(ledger.ids)]
+
+
+def shared_prompts(engine: Engine, prompts) -> dict[int, Ledger]:
+    """One action for each prompt, all submitted at once."""
+    slots, ledgers, done = {}, {}, 0
+    for number, ids in enumerate(prompts):
+        slot = engine.open((11, number), 1.0)
+        slots[slot], ledgers[number] = number, Ledger()
+        ledgers[number].read(ids)
+        engine.submit(slot, ids)
+    while done < len(slots):
+        for sampled in engine.step():
+            ledgers[slots[sampled.slot]].acted(sampled)
+            done += 1
+    for slot in slots:
+        engine.close(slot)
+    return ledgers
+
+
+def test_plays_of_one_task_read_their_prompt_once():
+    """Four plays of one task: one prompt is computed, three are copied but for their last token."""
+    engine = tiny.engine()
+    ids = np.random.default_rng(1).integers(0, 256, 50).astype(np.int32)
+    prefilled, copied = engine.tokens_prefilled, engine.tokens_copied
+    ledgers = shared_prompts(engine, [ids] * 4)
+    assert engine.tokens_prefilled - prefilled == 50 + 3
+    assert engine.tokens_copied - copied == 3 * 49
+    assert len({tuple(ledger.ids) for ledger in ledgers.values()}) > 1, "the plays drew the same tokens"
+    for ledger in ledgers.values():
+        mask = np.array(ledger.mask)
+        np.testing.assert_allclose(learner_logprobs(ledger, 1.0)[mask], np.array(ledger.logprobs)[mask], atol=1e-4)
+
+
+def test_a_common_system_prompt_is_copied_and_the_rest_is_read():
+    engine = tiny.engine()
+    rng = np.random.default_rng(2)
+    system = rng.integers(0, 256, 30).astype(np.int32)
+    prompts = [np.concatenate([system, rng.integers(0, 256, 20 + n).astype(np.int32)]) for n in range(3)]
+    copied = engine.tokens_copied
+    ledgers = shared_prompts(engine, prompts)
+    assert engine.tokens_copied - copied >= 2 * 30
+    for ledger in ledgers.values():
+        mask = np.array(ledger.mask)
+        np.testing.assert_allclose(learner_logprobs(ledger, 1.0)[mask], np.array(ledger.logprobs)[mask], atol=1e-4)
+
+
+def test_sampled_tokens_are_the_same_on_every_mesh():
+    """Case F7: greedy actions on (1, 1, 1), (2, 1, 1) and (1, 1, 2)."""
+    import jax
+
+    from jaxmtrl.parallel.mesh import make_mesh
+
+    actions = []
+    for shape in ((1, 1, 1), (2, 1, 1), (1, 1, 2)):
+        count = int(np.prod(shape))
+        mesh = make_mesh(*shape, devices=jax.devices()[:count])
+        engine = Engine(tiny.network(), tiny.SAMPLING, [258], mesh)
+        engine.load(tiny.params(), 0)
+        actions.append({e: ledger.ids for e, ledger in play(engine, range(3), turns=1, temperature=0.0).items()})
+    assert actions[0] == actions[1] == actions[2]
