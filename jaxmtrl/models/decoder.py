@@ -132,12 +132,9 @@ class Network:
             [B, T, D] in the compute dtype; column t has read tokens 0..t.
         """
         outside = _bind(Outside, self.config, params["policy"]["outside"])
-        columns = jnp.arange(tokens.shape[1])
-        causal = columns[:, None] >= columns[None, :]
-        mask = (causal & (segment_ids[:, :, None] == segment_ids[:, None, :]))[:, None]
 
         def step(x: Array, layer: Params) -> tuple[Array, None]:
-            return _bind(Block, self.config, layer)(x, positions, mask), None
+            return _bind(Block, self.config, layer)(x, positions, segment_ids), None
 
         x = outside.embed(tokens, jnp.dtype(self.config.compute_dtype))
         x, _ = jax.lax.scan(jax.checkpoint(step) if self.config.remat else step, x, params["policy"]["layers"])

@@ -68,10 +68,10 @@ class Attention(nnx.Module):
         value = jnp.einsum("btd,dkh->btkh", x, self.value[...].astype(x.dtype))
         return rotate(query, positions, self.theta), rotate(key, positions, self.theta), value
 
-    def __call__(self, x: Array, positions: Array, mask: Array) -> Array:
-        """Full-row attention; `mask` bool [B, 1, T, T], True where a query (dim 2) may see a key (dim 3)."""
+    def __call__(self, x: Array, positions: Array, segment_ids: Array) -> Array:
+        """Full-row attention: a token sees itself and the earlier tokens of its own segment."""
         query, key, value = self.project(x, positions)
-        mixed = jax.nn.dot_product_attention(query, key, value, mask=mask)
+        mixed = attend_rows(query, key, value, segment_ids)
         return jnp.einsum("btnh,nhd->btd", mixed, self.out[...].astype(x.dtype))
 
     def cached(self, x: Array, positions: Array, cache: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
@@ -91,8 +91,44 @@ class Attention(nnx.Module):
         return jnp.einsum("btnh,nhd->btd", mixed, self.out[...].astype(x.dtype)), (keys, values)
 
 
+def attend_rows(query: Array, keys: Array, values: Array, segment_ids: Array) -> Array:
+    """Causal attention within segments, in blocks of queries that never compute the keys after them.
+
+    About three times as fast on CPU as one masked product over the whole square: half the work, and pieces that fit
+    the cache. A padding token sees padding only; its output is finite and means nothing.
+
+    Args:
+        query: [B, T, N, H].
+        keys, values: [B, T, K, H].
+        segment_ids: i32 [B, T].
+    """
+    tokens = query.shape[1]
+    keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)  # [B, K, T, H]
+    columns, blocks = jnp.arange(tokens), []
+    for start in range(0, tokens, width := max(64, -(-tokens // 8))):
+        stop = min(start + width, tokens)
+        same = segment_ids[:, start:stop, None] == segment_ids[:, None, :stop]
+        seen = same & (columns[:stop] <= columns[start:stop, None])  # [B, block, stop]
+        blocks.append(attend(query[:, start:stop], keys[:, :, :stop], values[:, :, :stop], seen))
+    return jnp.concatenate(blocks, axis=1)
+
+
 def attend_cache(query: Array, keys: Array, values: Array, positions: Array) -> Array:
     """Attention of queries [B, T, N, H] over cached keys and values [B, K, C, H]; position p sees c ≤ p."""
+    return attend(query, keys, values, jnp.arange(keys.shape[2]) <= positions[:, :, None])
+
+
+def attend(query: Array, keys: Array, values: Array, seen: Array) -> Array:
+    """softmax(q·k / √H) · v over the keys that are seen, in f32 where it matters.
+
+    Args:
+        query: [B, T, N, H].
+        keys, values: [B, K, C, H].
+        seen: bool [B, T, C].
+
+    Returns:
+        [B, T, N, H]; where nothing is seen, a finite mean of everything.
+    """
     batch, tokens, heads, width = query.shape
     kv_heads, columns = keys.shape[1], keys.shape[2]
     group = heads // kv_heads
@@ -101,10 +137,8 @@ def attend_cache(query: Array, keys: Array, values: Array, positions: Array) -> 
     grouped = query.reshape(batch, tokens, kv_heads, group, width).transpose(0, 2, 3, 1, 4).reshape(rows)
     keys, values = (x.reshape(batch * kv_heads, columns, width).astype(query.dtype) for x in (keys, values))
     scores = jnp.einsum("xqh,xch->xqc", grouped, keys).astype(jnp.float32) * width**-0.5
-    seen = jnp.arange(columns) <= positions[:, :, None]  # [B, T, C]
-    scores = scores.reshape(batch, kv_heads * group, tokens, columns)
-    shares = jax.nn.softmax(jnp.where(seen[:, None], scores, jnp.finfo(jnp.float32).min), axis=-1)
-    shares = shares.reshape(batch * kv_heads, group * tokens, columns).astype(query.dtype)
+    scores = jnp.where(seen[:, None], scores.reshape(batch, heads, tokens, columns), jnp.finfo(jnp.float32).min)
+    shares = jax.nn.softmax(scores, axis=-1).reshape(batch * kv_heads, group * tokens, columns).astype(query.dtype)
     mixed = jnp.einsum("xqc,xch->xqh", shares, values)
     return mixed.reshape(batch, heads, tokens, width).transpose(0, 2, 1, 3)
 
@@ -138,8 +172,8 @@ class Block(nnx.Module):
         self.mlp_norm = RMSNorm(config.embed, config.norm_eps)
         self.mlp = GatedMlp(config, mlp)
 
-    def __call__(self, x: Array, positions: Array, mask: Array) -> Array:
-        x = x + self.attention(self.attention_norm(x), positions, mask)
+    def __call__(self, x: Array, positions: Array, segment_ids: Array) -> Array:
+        x = x + self.attention(self.attention_norm(x), positions, segment_ids)
         return x + self.mlp(self.mlp_norm(x))
 
     def cached(self, x: Array, positions: Array, cache: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
