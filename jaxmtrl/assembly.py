@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxmtrl.config.sections import Config
 from jaxmtrl.envs.base import Environment, load_environment
 from jaxmtrl.errors import ConfigError
+from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
 from jaxmtrl.learner.programs import Learner
 from jaxmtrl.models.decoder import Network
@@ -40,7 +41,7 @@ class Parts:
     template: ChatTemplate
     network: Network
     mesh: Mesh
-    optimizers: dict[str, Optimizer]
+    optimizers: dict[Kind, Optimizer]
     learner: Learner
     engine: Engine
     pool: MultiprocessPool
@@ -176,16 +177,16 @@ def prepare(environment: Environment, tasks: Sequence[Task], progress: Progress)
     progress.close()
 
 
-def make_optimizers(config: Config, network: Network) -> dict[str, Optimizer]:
+def make_optimizers(config: Config, network: Network) -> dict[Kind, Optimizer]:
     """One optimizer a kind of update, each with its own schedule over the steps its stage will take."""
     section, algorithm = config.optimizer, config.algorithm
     trained = config.sft.demonstrations - round(config.sft.demonstrations * config.sft.validation_share)
-    steps = {
+    steps: dict[Kind, int] = {
         "sft": config.sft.epochs * max(1, -(-trained // config.sft.batch_episodes)),
         "critic": config.critic_warmup.iterations * config.critic_warmup.epochs * algorithm.minibatches,
         "policy": config.rl.iterations * algorithm.epochs * algorithm.minibatches,
     }
-    rates = {
+    rates: dict[Kind, tuple[float, float]] = {
         "sft": (config.sft.learning_rate, 0.0),
         "critic": (0.0, section.critic_learning_rate),
         "policy": (section.learning_rate, section.critic_learning_rate),

@@ -155,7 +155,8 @@ def _overlap_is_corrected(config: Config) -> str | None:
         return None
     return (
         f"algorithm.importance_cap: got {config.algorithm.importance_cap:g}, wanted at least 1 with rollout.overlap "
-        "true: play is one update behind and must be weighted; set algorithm.importance_cap to 2, or rollout.overlap to false"
+        "true: play is one update behind and must be weighted; set algorithm.importance_cap to 2, or "
+        "rollout.overlap to false"
     )
 
 
@@ -165,7 +166,8 @@ def _overlap_leaves_the_sampler_no_time_to_evaluate(config: Config) -> str | Non
         return None
     return (
         f"evaluation.every: got {config.evaluation.every}, wanted 0 with rollout.overlap true: the sampler "
-        "plays the next batch all the time; set evaluation.every to 0 (stage ends are evaluated anyway), or rollout.overlap to false"
+        "plays the next batch all the time; set evaluation.every to 0 (stage ends are evaluated anyway), or "
+        "rollout.overlap to false"
     )
 
 

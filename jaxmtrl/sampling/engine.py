@@ -52,7 +52,7 @@ class Engine:
         self._section = section
         self._programs = compile_programs(network, section, tuple(sorted(stop_ids)), mesh)
         self._state: SlotState = self._programs.empty()
-        self._weights: Weights | None = None
+        self._weights: Weights | None = None  # until the first `load`
         self.version = -1
         self._cached = np.zeros(section.slots, np.int64)  # columns of the cache that are written
         self._ends = np.zeros(section.slots, np.int64)  # columns when the current prompt was in
@@ -90,6 +90,12 @@ class Engine:
             raise RuntimeError(f"{self._section.slots - len(self._free)} slots hold a cache of older weights")
         self._weights = self._programs.weights(params)
         self.version = version
+
+    @property
+    def _loaded(self) -> Weights:
+        if self._weights is None:
+            raise RuntimeError("the engine has no weights yet; call load first")
+        return self._weights
 
     def open(self, seed: Sequence[int], temperature: float) -> int:
         """Takes a slot for a new episode whose draws depend on `seed` (two 32-bit numbers) alone, not on the slot."""
@@ -138,7 +144,7 @@ class Engine:
         if not self._playing:
             return []
         needed = int(max(self._cached[slot] for slot in self._playing)) + self._section.decode_chunk
-        self._state = self._programs.decode(self._weights, self._state, needed)
+        self._state = self._programs.decode(self._loaded, self._state, needed)
         tokens, logprobs, emitted, active = jax.device_get(
             (self._state.tokens, self._state.logprobs, self._state.emitted, self._state.active)
         )
@@ -219,7 +225,7 @@ class Engine:
                 self._queue.appendleft(_Prompt(slot=prompt.slot, ids=prompt.ids[bucket:], first=prompt.first))
         needed = int((starts + counts).max())
         self._state = self._programs.prefill(
-            self._weights, self._state, needed, slots, tokens, starts, counts, last, budgets
+            self._loaded, self._state, needed, slots, tokens, starts, counts, last, budgets
         )
 
 

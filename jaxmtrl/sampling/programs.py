@@ -91,7 +91,8 @@ def prefill(
     logits = network.cached_logits(weights.outside, final)
     token, logprob = _draw(state.keys[slots], state.drawn[slots], logits, state.temperature[slots])
     ended = jnp.where(last, slots, state.active.shape[0])  # rows that sample; the others are dropped below
-    return state.replace(
+    return dataclasses.replace(
+        state,
         cache=put_rows(state.cache, slots, rows),
         tokens=state.tokens.at[ended, 0].set(token, mode="drop"),
         logprobs=state.logprobs.at[ended, 0].set(logprob, mode="drop"),
@@ -120,7 +121,8 @@ def decode(
         token, logprob = _draw(s.keys, s.drawn, logits, s.temperature)
         column = jnp.where(s.active, s.emitted, s.tokens.shape[1])
         emitted = s.emitted + s.active
-        return done + 1, s.replace(
+        return done + 1, dataclasses.replace(
+            s,
             cache=cache,
             tokens=s.tokens.at[rows, column].set(token, mode="drop"),
             logprobs=s.logprobs.at[rows, column].set(logprob, mode="drop"),
@@ -130,14 +132,15 @@ def decode(
             drawn=s.drawn + s.active,
         )
 
-    short = state.replace(cache=take_columns(state.cache, length))
+    short = dataclasses.replace(state, cache=take_columns(state.cache, length))
     _, short = jax.lax.while_loop(lambda carry: (carry[0] < chunk) & carry[1].active.any(), step, (jnp.int32(0), short))
-    return short.replace(cache=put_columns(state.cache, short.cache))
+    return dataclasses.replace(short, cache=put_columns(state.cache, short.cache))
 
 
 def open_slot(state: SlotState, slot: Array, key: Array, temperature: Array) -> SlotState:
     """Forgets the slot's last episode. Its cache needs no clearing: a column is read only after it was written."""
-    return state.replace(
+    return dataclasses.replace(
+        state,
         keys=state.keys.at[slot].set(key),
         drawn=state.drawn.at[slot].set(0),
         temperature=state.temperature.at[slot].set(temperature),
@@ -147,12 +150,14 @@ def open_slot(state: SlotState, slot: Array, key: Array, temperature: Array) -> 
 
 def copy_slot(state: SlotState, source: Array, target: Array) -> SlotState:
     """Gives slot `target` the cache of slot `source`, whose first columns hold the same tokens."""
-    return state.replace(cache=jax.tree.map(lambda buffer: buffer.at[target].set(buffer[source]), state.cache))
+    return dataclasses.replace(
+        state, cache=jax.tree.map(lambda buffer: buffer.at[target].set(buffer[source]), state.cache)
+    )
 
 
 def stop_slot(state: SlotState, slot: Array) -> SlotState:
     """Ends the slot's action where it is."""
-    return state.replace(active=state.active.at[slot].set(False))
+    return dataclasses.replace(state, active=state.active.at[slot].set(False))
 
 
 @dataclasses.dataclass(kw_only=True)
