@@ -77,6 +77,14 @@ class _Writer(yaml.SafeDumper):
     """Safe dumper that quotes whatever either reader's rules would take for something else than text."""
 
 
+def _text(writer: _Writer, text: str) -> yaml.ScalarNode:
+    # Readers take these for line ends or drop them unless they are escaped, which only double quotes do.
+    escaped = any(character in text for character in "\x85\u2028\u2029\ufeff")
+    return writer.represent_scalar("tag:yaml.org,2002:str", text, style='"' if escaped else None)
+
+
+_Writer.add_representer(str, _text)
+
 for _tag, _pattern, _first in _RESOLVERS:
     _Reader.add_implicit_resolver(_tag, _pattern, list(_first))
     _Writer.add_implicit_resolver(_tag, _pattern, list(_first))

@@ -134,7 +134,7 @@ def test_one_wrong_override_is_one_message(tmp_path, override, message):
         (["sampling.prefill_buckets=[64, 2048]"], ["got [64, 2048]", "sampling.cache_length (1024)", "[64, 1024]"]),
         (["sampling.prefill_buckets=[256, 64]"], ["got [256, 64]", "set [64, 256]"]),
         (
-            ["sampling.max_action_tokens=1024"],
+            ["sampling.max_action_tokens=1024", "batching.row_length=4096"],
             ["max_action_tokens: got 1024", "less than sampling.cache_length (1024)"],
         ),
         (["batching.row_length=48"], ["batching.row_length: got 48", "2 * sampling.max_action_tokens (48)"]),
@@ -162,7 +162,9 @@ def test_rules_between_fields_name_both_and_the_cure(tmp_path, overrides, parts)
         ["algorithm.minibatches=64"],
         ["sft.demonstrations=0", "sft.batch_episodes=99"],
         ["sft.demonstrations=1", "sft.batch_episodes=1"],  # a tenth of one rounds to none kept back
-        ["batching.row_length=1025", "sampling.max_action_tokens=1023"],
+        ["batching.row_length=49", "sampling.max_action_tokens=24"],
+        ["rollout.overlap=true", "algorithm.importance_cap=1"],
+        ["algorithm.dual_clip=3"],
         ["algorithm.kl_place=loss", "algorithm.kl_coef=0"],
     ],
 )
