@@ -57,6 +57,9 @@ class TextWorldOptions:
     show_admissible: Annotated[bool, Field(description="list the commands that would do something (slower)")] = False
     show_inventory: Annotated[bool, Field(description="say what is carried, in every observation")] = False
     show_description: Annotated[bool, Field(description="describe the room in every observation")] = False
+    invalid_action_penalty: Annotated[
+        float, Field(ge=0, lt=1, description="taken from the reward of an action that the game does not understand")
+    ] = 0.0
     build_workers: Annotated[int, Field(ge=1, description="processes that build games")] = 2
 
 
@@ -74,7 +77,7 @@ class TextWorldEnvironment:
     @property
     def max_steps(self) -> int:
         """The largest of all splits; a task's own limit is in its payload."""
-        return max(self._steps(split) for split in self._splits.values())
+        return max(_max_steps(self._options, split) for split in self._splits.values())
 
     def split_names(self) -> Sequence[str]:
         return tuple(self._splits)
@@ -93,7 +96,8 @@ class TextWorldEnvironment:
                 admissible=options.show_admissible,
                 inventory=options.show_inventory,
                 description=options.show_description,
-            )
+            ),
+            options.invalid_action_penalty,
         )
 
     def expert_actions(self, task: Task) -> Sequence[str] | None:
@@ -147,18 +151,20 @@ class TextWorldEnvironment:
     def _path(self, split: SplitOptions, seed: int) -> str:
         return str(self._cache / f"{self._level(split)}-{self._options.theme}" / f"{seed}.z8")
 
-    def _steps(self, split: SplitOptions) -> int:
-        sizes = level_sizes(self._level(split))
-        return split.max_steps or self._options.max_steps or (_STEPS_PER_COMMAND * sizes[2] if sizes else _SIMPLE_STEPS)
-
     def _task(self, split: SplitOptions, seed: int) -> Task:
         level = self._level(split)
-        payload = {"path": self._path(split, seed), "level": level, "max_steps": self._steps(split)}
+        payload = {"path": self._path(split, seed), "level": level, "max_steps": _max_steps(self._options, split)}
         return Task(id=f"{level}/{seed}", seed=seed, payload=payload)
 
 
 def _seeds(split: SplitOptions) -> list[int]:
     return [seed for seed in range(split.first_seed, split.first_seed + split.count) if seed not in split.exclude]
+
+
+def _max_steps(options: TextWorldOptions, split: SplitOptions) -> int:
+    """Steps before a game of the split is cut."""
+    sizes = level_sizes(_level(options, split))
+    return split.max_steps or options.max_steps or (_STEPS_PER_COMMAND * sizes[2] if sizes else _SIMPLE_STEPS)
 
 
 def _level(options: TextWorldOptions, split: SplitOptions) -> str:
@@ -198,6 +204,12 @@ def _mistakes(options: TextWorldOptions, splits: Mapping[str, SplitOptions]) -> 
             mistakes.append(f"env.options.splits.{name}.level means nothing with env.options.games: simple; remove it.")
         if not _seeds(split):
             mistakes.append(f"env.options.splits.{name}.exclude leaves no game of its {split.count}.")
+    longest = max((_max_steps(options, split) for split in splits.values()), default=0)
+    if options.invalid_action_penalty * longest >= 1:
+        mistakes.append(
+            f"env.options.invalid_action_penalty {options.invalid_action_penalty:g} times max_steps {longest} must stay "
+            f"below 1, or a win could pay less than a loss; {0.8 / longest:.2g} would do."
+        )
     for (name, one), (other_name, other) in itertools.combinations(splits.items(), 2):
         shared = set(_seeds(one)) & set(_seeds(other)) if _level(options, one) == _level(options, other) else set()
         if shared:

@@ -168,11 +168,17 @@ class TextWorldEnv:
     """Plays one game at a time; implements `envs.base.TextEnv`.
 
     Rewards are changes of the game's score, scaled so that a won game adds up to 1. A game that is lost is done
-    without success. An action that is no command (refused here, or not understood by the game) costs a step.
+    without success. An action that is no command (refused here, or not understood by the game) costs a step, and
+    the penalty if there is one.
     """
 
-    def __init__(self, view: View):
+    def __init__(self, view: View, invalid_action_penalty: float = 0.0):
+        """
+        Args:
+            invalid_action_penalty: taken from the reward of an action that is no command.
+        """
         self._view = view
+        self._penalty = invalid_action_penalty
         self._game: _Interpreter | None = None
         self._over = True
 
@@ -230,7 +236,7 @@ class TextWorldEnv:
         self._over = won or lost or truncated
         return StepResult(
             observation=observation,
-            reward=reward,
+            reward=reward if moved else reward - self._penalty,
             done=won or lost,
             truncated=truncated,
             success=won,

@@ -368,3 +368,12 @@ def test_sharing_the_parsed_knowledge_base_changes_no_game(custom):
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert json.loads(out.splitlines()[-1]) == read_info(custom[0].split("train").tasks[1].payload["path"]).__dict__
+
+
+def test_an_invalid_action_costs_its_penalty_and_a_win_still_pays_more_than_any_loss(custom):
+    """Nonsense earns -0.05, an understood command 0; 0.2 a step could outweigh a win and is refused."""
+    options = custom[1] | {"invalid_action_penalty": 0.05, "max_steps": 12}
+    _, results = play(make(options), custom[0].split("train").tasks[0], ["xyzzy", "a. b", "look"])
+    assert [result.reward for result in results] == [pytest.approx(-0.05), pytest.approx(-0.05), 0.0]
+    with pytest.raises(ConfigError, match="invalid_action_penalty 0.2 times max_steps"):
+        make(options | {"invalid_action_penalty": 0.2})

@@ -146,3 +146,23 @@ def test_evaluate_names_what_is_missing(tmp_path):
     from jaxmtrl.evaluate import main
 
     assert main(["--run", str(tmp_path)]) == 2
+
+
+def test_a_loss_that_is_not_finite_stops_with_rows_and_checkpoint_named(tmp_path):
+    done = run(tmp_path, "sft.learning_rate=1e30", "evaluation.splits={}")
+    assert done.returncode == 2
+    dumps = list((tmp_path / "tiny").glob("nonfinite_step*.npz"))
+    assert len(dumps) == 1 and str(dumps[0]) in done.stderr and "Last good checkpoint" in done.stderr
+    rows = np.load(dumps[0])
+    assert rows["tokens"].shape == rows["action_mask"].shape and rows["action_mask"].any()
+    assert "Traceback" not in done.stderr
+
+
+def test_overlap_trains_to_the_end(tmp_path):
+    """Play one update behind: every batch but the first comes from weights one update old."""
+    done = run(tmp_path, "rollout.overlap=true", "algorithm.importance_cap=2", "evaluation.splits={}")
+    assert done.returncode == 0, done.stderr
+    records = [line for line in lines(tmp_path / "tiny" / "metrics.jsonl") if line["stage"] == "rl"]
+    assert len(records) == 4
+    gaps = [line["logprob_gap/max_nats"] for line in records]
+    assert gaps[0] < 1e-4 < max(gaps[1:]), "later batches were played by the newest weights"

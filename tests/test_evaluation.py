@@ -1,0 +1,77 @@
+"""Evaluation: intervals worked out by hand, and failures that count nowhere else."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from jaxmtrl.evaluation import summarise, wilson_interval
+from jaxmtrl.training import task_batch
+from jaxmtrl.types import Episode, EpisodeStop, Task, Turn, TurnStop
+
+
+def episode(*, success: bool, stop: EpisodeStop = EpisodeStop.DONE, invalid: tuple[float, ...] = (0.0,)) -> Episode:
+    ids = np.zeros(1, np.int32)
+    turns = tuple(
+        Turn(
+            prompt_ids=ids,
+            action_ids=ids,
+            action_logprobs=np.zeros(1, np.float32),
+            reward=float(success) / len(invalid),
+            stop=TurnStop.STOP_TOKEN,
+            metrics={"invalid_action": flag},
+        )
+        for flag in invalid
+    )
+    return Episode(task_id="t", group=0, index=0, turns=turns, stop=stop, success=success, policy_version=0)
+
+
+def test_wilson_interval_of_half_of_a_hundred():
+    """p = .5, n = 100, z² = 3.841459: centre .5, half-width (1.959964 √(.0025 + .0000960))/1.0384146 = .096169."""
+    low, high = wilson_interval(50, 100)
+    assert low == pytest.approx(0.5 - 0.096169, abs=1e-5) and high == pytest.approx(0.5 + 0.096169, abs=1e-5)
+
+
+def test_wilson_interval_is_not_empty_at_the_ends():
+    """At 0 of n it is [0, z²/(n + z²)]: 3.841459 / 103.841459 = .036994; the normal one would be [0, 0]."""
+    assert wilson_interval(0, 100) == (0.0, pytest.approx(0.036994, abs=1e-6))
+    assert wilson_interval(100, 100) == (pytest.approx(1 - 0.036994, abs=1e-6), 1.0)
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+
+
+def test_failed_episodes_are_counted_and_nothing_else():
+    """Wins 1 of 3 played; counting the failed one as a loss would give .25."""
+    lost, cut = episode(success=False), episode(success=False, stop=EpisodeStop.TRUNCATED, invalid=(1.0, 1.0, 0.0))
+    figures = summarise([episode(success=True), lost, cut, episode(success=False, stop=EpisodeStop.FAILED)])
+    assert (figures.n, figures.failed) == (3, 1)
+    assert figures.success == pytest.approx(1 / 3)
+    assert figures.mean_turns == pytest.approx(5 / 3)
+    assert figures.invalid_action_rate == pytest.approx(2 / 5)
+
+
+def test_no_played_episode_has_no_success_rate():
+    figures = summarise([episode(success=False, stop=EpisodeStop.FAILED)])
+    assert math.isnan(figures.success) and figures.ci95 == (0.0, 1.0) and figures.n == 0
+
+
+def test_every_task_comes_once_before_any_comes_again():
+    tasks = [Task(id=str(n), seed=n) for n in range(10)]
+    drawn = [task.id for iteration in range(5) for task in task_batch(tasks, 0, "rl", iteration, 4)]
+    assert sorted(drawn[:10]) == sorted(drawn[10:]) == sorted(task.id for task in tasks)
+    assert drawn[:10] != drawn[10:], "the second pass came in the order of the first"
+
+
+def test_a_batch_larger_than_the_split_takes_tasks_again():
+    tasks = [Task(id=str(n), seed=n) for n in range(3)]
+    drawn = [task.id for task in task_batch(tasks, 0, "rl", 0, 7)]
+    assert sorted(drawn[:3]) == sorted(drawn[3:6]) == ["0", "1", "2"] and len(drawn) == 7
+
+
+def test_stages_and_seeds_draw_different_orders():
+    tasks = [Task(id=str(n), seed=n) for n in range(50)]
+    orders = {
+        tuple(task.id for task in task_batch(tasks, seed, stage, 0, 50)) for seed in (0, 1) for stage in ("sft", "rl")
+    }
+    assert len(orders) == 4
