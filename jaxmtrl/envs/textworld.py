@@ -54,7 +54,9 @@ class TextWorldOptions:
     show_objective: Annotated[
         Literal["full", "hidden"], Field(description="full: every step to win; hidden: only the last one")
     ] = "full"
-    show_admissible: Annotated[bool, Field(description="list the commands that would do something (slower)")] = False
+    show_admissible: Annotated[bool, Field(description="list the commands that would change something (slower)")] = (
+        False
+    )
     show_inventory: Annotated[bool, Field(description="say what is carried, in every observation")] = False
     show_description: Annotated[bool, Field(description="describe the room in every observation")] = False
     invalid_action_penalty: Annotated[

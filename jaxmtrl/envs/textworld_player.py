@@ -38,7 +38,7 @@ class View:
     """What an observation shows."""
 
     full_objective: bool  # the objective tells every step, or only the last one
-    admissible: bool  # list the commands that would do something
+    admissible: bool  # list the commands that would change something
     inventory: bool  # say what is carried after every command
     description: bool  # describe the room after every command
 
@@ -137,6 +137,9 @@ class _Jericho:
         self._frotz.close()
 
 
+_ONLY_LOOKING = ("look", "examine", "inventory")  # understood, but they change nothing
+
+
 class _TextWorld:
     """The interpreter under TextWorld's tracker, which knows what could be done next."""
 
@@ -158,7 +161,8 @@ class _TextWorld:
         return self._state["feedback"]
 
     def admissible(self) -> list[str]:
-        return list(self._state["admissible_commands"])
+        listed = self._state["admissible_commands"]
+        return [command for command in listed if command.split()[0] not in _ONLY_LOOKING]
 
     def close(self) -> None:
         self._env.close()
