@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from jaxmtrl.envs.base import Environment
 from jaxmtrl.rollout.collect import Player, seeded_plays
 from jaxmtrl.types import Episode
@@ -71,6 +73,22 @@ def summarise(episodes: Sequence[Episode]) -> SplitResult:
         if turns
         else math.nan,
     )
+
+
+def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """The figures of a batch of training episodes under the names they are logged by."""
+    summary = summarise(episodes)
+    truncated = [episode for episode in episodes if episode.stop.value == "truncated"]
+    lengths = [len(turn.action_ids) for episode in episodes for turn in episode.turns]
+    return {
+        "episode/success": summary.success,
+        "episode/return": summary.mean_return,
+        "episode/turns": summary.mean_turns,
+        "episode/truncated_share": len(truncated) / max(1, summary.n),
+        "episode/failed": float(summary.failed),
+        "episode/invalid_action_rate": summary.invalid_action_rate,
+        "episode/action_tokens_per_turn": float(np.mean(lengths)) if lengths else float("nan"),
+    }
 
 
 def evaluate(

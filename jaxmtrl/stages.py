@@ -7,6 +7,7 @@ import dataclasses
 from jaxmtrl.learner.objective import Kind
 
 STAGES = ("untrained", "sft", "critic_warmup", "rl")
+DONE = "done"  # the stage of a position after the last one
 KINDS: dict[str, Kind] = {"untrained": "sft", "sft": "sft", "critic_warmup": "critic", "rl": "policy"}
 EVALUATED = ("untrained", "sft", "rl")  # the policies of the final table
 

@@ -17,8 +17,9 @@ from jaxmtrl.assembly import Parts, assemble
 from jaxmtrl.batch import TokenBatch
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.sections import Config
+from jaxmtrl.curriculum.order import task_batch
 from jaxmtrl.errors import NonFiniteError
-from jaxmtrl.evaluation import evaluate, summarise
+from jaxmtrl.evaluation import episode_metrics, evaluate
 from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, put_batch
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.programs import named
@@ -33,8 +34,8 @@ from jaxmtrl.rollout.feed import Feed
 from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import RunFolder
-from jaxmtrl.stages import EVALUATED, KINDS, STAGES, Position
-from jaxmtrl.types import Episode, Task
+from jaxmtrl.stages import DONE, EVALUATED, KINDS, STAGES, Position
+from jaxmtrl.types import Episode
 
 
 class Trainer:
@@ -47,6 +48,7 @@ class Trainer:
         self.position = Position()
         self._best: Any = None  # SFT's best parameters so far
         self._reference: Any = None  # parameters of the KL reference
+        self._packing = 0.0  # share of the last batch's columns that hold tokens
         self._began = time.monotonic()
         self._restore()
         self.metrics = MetricsWriter.resume(folder.path, self.position.step, tensorboard=config.log.tensorboard)
@@ -56,7 +58,8 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         """Goes on from the position to the end and returns what result.json holds."""
         stages = {"sft": self._sft, "critic_warmup": self._critic_warmup, "rl": self._rl}
-        for stage in STAGES[STAGES.index(self.position.stage) :]:
+        reached = STAGES.index(self.position.stage) if self.position.stage != DONE else len(STAGES)
+        for stage in STAGES[reached:]:
             if stage in stages:
                 stages[stage]()
             self._evaluate(stage)
@@ -155,9 +158,9 @@ class Trainer:
     def _play(self, stage: str, iteration: int) -> list[Episode]:
         """One batch of training episodes by the weights that the engine holds."""
         config, parts = self.config, self.parts
-        tasks = task_batch(parts.train_tasks, config.run.seed, stage, iteration, config.rl.tasks_per_iteration)
-        seed = (config.run.seed, STAGES.index(stage), iteration)
-        plays = seeded_plays(tasks, group_size=config.algorithm.group_size, seed=seed)
+        seed, count = (config.run.seed, STAGES.index(stage)), config.rl.tasks_per_iteration
+        tasks = task_batch(parts.train_tasks, seed=seed, first=iteration * count, count=count)
+        plays = seeded_plays(tasks, group_size=config.algorithm.group_size, seed=(*seed, iteration))
         limit = config.batching.row_length - 1  # the last column is for the bootstrap value
         return parts.player.play(plays, temperature=config.sampling.temperature, max_tokens=limit)
 
@@ -172,12 +175,8 @@ class Trainer:
             episodes, row_length=batching.row_length, num_episodes=capacity, pad_id=self.parts.tokenizer.pad_id
         )
         self._packing = packing_efficiency(batch)
-        return put_batch(
-            batch,
-            micro_batch_rows=batching.micro_batch_rows,
-            max_rows=capacity,
-            mesh=self.parts.mesh,
-        )
+        micro_rows = batching.micro_batch_rows
+        return put_batch(batch, micro_batch_rows=micro_rows, max_rows=capacity, mesh=self.parts.mesh)
 
     def _update(
         self,
@@ -303,8 +302,8 @@ class Trainer:
         if number not in self.stage_ends.steps():
             self.stage_ends.save(number, {"params": self.state.params}, {"stage": stage, "step": self.position.step})
         self._best = None
-        following = STAGES[number + 1] if number + 1 < len(STAGES) else "done"
-        if following != "done":
+        following = STAGES[number + 1] if number + 1 < len(STAGES) else DONE
+        if following != DONE:
             optimizer = self.parts.optimizers[KINDS[following]]
             self.state = restart(self.state.params, self.parts.network, optimizer, self.parts.mesh)
         self.position = dataclasses.replace(self.position, stage=following, iteration=0)
@@ -320,8 +319,7 @@ class Trainer:
 
     def _checkpoint_number(self) -> int:
         """Rises with every save: iterations, and one more for each stage that was entered."""
-        stages = (*STAGES, "done")
-        return self.position.step + stages.index(self.position.stage)
+        return self.position.step + (*STAGES, DONE).index(self.position.stage)
 
     def _restore(self) -> None:
         network, mesh = self.parts.network, self.parts.mesh
@@ -394,37 +392,6 @@ def train(config: Config) -> dict[str, Any]:
                 trainer.close()
         finally:
             parts.close()
-
-
-def task_batch(tasks: Sequence[Task], seed: int, stage: str, iteration: int, count: int) -> list[Task]:
-    """The tasks of one iteration: every task once, in random order, before any comes again.
-
-    Args:
-        count: tasks an iteration; may exceed the number of tasks.
-    """
-    chosen: list[Task] = []
-    first = iteration * count
-    for index in range(first, first + count):
-        epoch, place = divmod(index, len(tasks))
-        order = np.random.default_rng((seed, STAGES.index(stage), 0x7A5C, epoch)).permutation(len(tasks))
-        chosen.append(tasks[order[place]])
-    return chosen
-
-
-def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
-    """The figures of a batch of training episodes under the names they are logged by."""
-    summary = summarise(episodes)
-    truncated = [episode for episode in episodes if episode.stop.value == "truncated"]
-    lengths = [len(turn.action_ids) for episode in episodes for turn in episode.turns]
-    return {
-        "episode/success": summary.success,
-        "episode/return": summary.mean_return,
-        "episode/turns": summary.mean_turns,
-        "episode/truncated_share": len(truncated) / max(1, summary.n),
-        "episode/failed": float(summary.failed),
-        "episode/invalid_action_rate": summary.invalid_action_rate,
-        "episode/action_tokens_per_turn": float(np.mean(lengths)) if lengths else float("nan"),
-    }
 
 
 def _cell(figure: dict[str, Any]) -> str:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from jaxmtrl.evaluation import summarise, wilson_interval
-from jaxmtrl.training import task_batch
-from jaxmtrl.types import Episode, EpisodeStop, Task, Turn, TurnStop
+from jaxmtrl.types import Episode, EpisodeStop, Turn, TurnStop
 
 
 def episode(*, success: bool, stop: EpisodeStop = EpisodeStop.DONE, invalid: tuple[float, ...] = (0.0,)) -> Episode:
@@ -54,24 +53,3 @@ def test_failed_episodes_are_counted_and_nothing_else():
 def test_no_played_episode_has_no_success_rate():
     figures = summarise([episode(success=False, stop=EpisodeStop.FAILED)])
     assert math.isnan(figures.success) and figures.ci95 == (0.0, 1.0) and figures.n == 0
-
-
-def test_every_task_comes_once_before_any_comes_again():
-    tasks = [Task(id=str(n), seed=n) for n in range(10)]
-    drawn = [task.id for iteration in range(5) for task in task_batch(tasks, 0, "rl", iteration, 4)]
-    assert sorted(drawn[:10]) == sorted(drawn[10:]) == sorted(task.id for task in tasks)
-    assert drawn[:10] != drawn[10:], "the second pass came in the order of the first"
-
-
-def test_a_batch_larger_than_the_split_takes_tasks_again():
-    tasks = [Task(id=str(n), seed=n) for n in range(3)]
-    drawn = [task.id for task in task_batch(tasks, 0, "rl", 0, 7)]
-    assert sorted(drawn[:3]) == sorted(drawn[3:6]) == ["0", "1", "2"] and len(drawn) == 7
-
-
-def test_stages_and_seeds_draw_different_orders():
-    tasks = [Task(id=str(n), seed=n) for n in range(50)]
-    orders = {
-        tuple(task.id for task in task_batch(tasks, seed, stage, 0, 50)) for seed in (0, 1) for stage in ("sft", "rl")
-    }
-    assert len(orders) == 4

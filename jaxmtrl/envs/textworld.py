@@ -209,8 +209,8 @@ def _mistakes(options: TextWorldOptions, splits: Mapping[str, SplitOptions]) -> 
     longest = max((_max_steps(options, split) for split in splits.values()), default=0)
     if options.invalid_action_penalty * longest >= 1:
         mistakes.append(
-            f"env.options.invalid_action_penalty {options.invalid_action_penalty:g} times max_steps {longest} must stay "
-            f"below 1, or a win could pay less than a loss; {0.8 / longest:.2g} would do."
+            f"env.options.invalid_action_penalty {options.invalid_action_penalty:g} times max_steps {longest} must "
+            f"stay below 1, or a win could pay less than a loss; {0.8 / longest:.2g} would do."
         )
     for (name, one), (other_name, other) in itertools.combinations(splits.items(), 2):
         shared = set(_seeds(one)) & set(_seeds(other)) if _level(options, one) == _level(options, other) else set()

@@ -1,0 +1,25 @@
+"""In which order tasks are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxmtrl.types import Task
+
+
+def task_batch(tasks: Sequence[Task], *, seed: Sequence[int], first: int, count: int) -> list[Task]:
+    """Draws `first` to `first + count - 1` of an endless order in which every task comes once before any comes again.
+
+    Args:
+        seed: numbers that name the order, for example run seed and stage.
+        first: how many tasks were drawn before.
+        count: tasks to draw; may exceed the number of tasks.
+    """
+    chosen: list[Task] = []
+    for index in range(first, first + count):
+        epoch, place = divmod(index, len(tasks))
+        order = np.random.default_rng((*seed, 0x7A5C, epoch)).permutation(len(tasks))
+        chosen.append(tasks[order[place]])
+    return chosen
