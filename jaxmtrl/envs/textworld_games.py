@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -99,7 +100,8 @@ def build_games(specs: Sequence[GameSpec], workers: int, report: Callable[[int, 
         return
     failures = []
     # spawn: forking a process that has started jax deadlocks
-    pool = ProcessPoolExecutor(min(workers, len(missing)), mp_context=multiprocessing.get_context("spawn"))
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(workers, len(missing)), mp_context=spawn, initializer=_end_with_parent)
     try:
         jobs = {pool.submit(build_game, spec): spec for spec in missing}
         for job in as_completed(jobs):
@@ -114,6 +116,13 @@ def build_games(specs: Sequence[GameSpec], workers: int, report: Callable[[int, 
     if failures:
         listed = "\n".join(f"  - {failure}" for failure in sorted(failures)[:10])
         raise EnvironmentFailure(f"{len(failures)} TextWorld games could not be built:\n{listed}")
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent is killed; the executor's workers would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def build_game(spec: GameSpec) -> None:

@@ -377,3 +377,44 @@ def test_an_invalid_action_costs_its_penalty_and_a_win_still_pays_more_than_any_
     assert [result.reward for result in results] == [pytest.approx(-0.05), pytest.approx(-0.05), 0.0]
     with pytest.raises(ConfigError, match="invalid_action_penalty 0.2 times max_steps"):
         make(options | {"invalid_action_penalty": 0.2})
+
+
+_BUILDER = """
+import sys
+from jaxmtrl.envs.textworld_games import GameSpec, build_games
+
+if __name__ == "__main__":
+    specs = [GameSpec(level="w2-o3-q4", theme="basic", seed=n, path=f"{sys.argv[1]}/{n}.z8") for n in range(1000)]
+    build_games(specs, 1, lambda done, total: print(done, flush=True))
+"""
+
+
+def test_builders_end_when_their_run_is_killed(tmp_path):
+    script = tmp_path / "build.py"
+    script.write_text(_BUILDER)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    deadline = time.monotonic() + 30
+    while not (children := _children(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    while any(_alive(child) for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert children and not any(_alive(child) for child in children)
+
+
+def _children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
