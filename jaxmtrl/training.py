@@ -248,7 +248,7 @@ class Trainer:
 
         def report(split: str, episode: Episode) -> None:
             self.progress.advance(1)
-            if len(kept) < self.config.log.episodes:
+            if episode.group < self.config.log.episodes:  # the first tasks, whichever game ends first
                 kept.append(episode_record(episode, step=self.position.step, stage=f"evaluate_{stage}", split=split))
 
         figures = evaluate(
