@@ -98,3 +98,23 @@ def test_explained_variance_of_a_perfect_a_useless_and_no_critic():
     np.testing.assert_allclose([perfect.explained_variance, useless.explained_variance], [1, 0], atol=1e-6)
     same = micro_batches([[0, 1], [0, 1]], [[0, 1], [0, 1]], group_ids=[0, 1])
     assert make_targets(same, scores_of(same), None, PLAIN)[1].explained_variance == 0
+
+
+@pytest.mark.parametrize(("bootstrap", "expected"), [(True, [0.3, 0.2, 0.1]), (False, [-0.2, -0.3, -0.4])])
+def test_a_truncated_episode_goes_on_with_the_critic_or_ends_as_configured(bootstrap, expected):
+    """Case A4, row A: values .2, .3, .4, nothing earned, V(next) = .5: A = .5 - V, or 0 - V if the limit is an end."""
+    rows = micro_batches([[0, 1, 1, 1, 0]], [[0, 0, 0, 0, 0]], group_ids=[0])
+    rows = dataclasses.replace(rows, bootstrap_mask=np.array([[[0, 0, 0, 0, 1]]], bool))
+    scores = scores_of(rows, values=[[9, 0.2, 0.3, 0.4, 0.5]])
+    targets, _ = make_targets(rows, scores, None, dataclasses.replace(PLAIN, bootstrap_truncated=bootstrap))
+    np.testing.assert_allclose(targets.advantages[0, 0], [0, *expected, 0], atol=1e-6)
+
+
+def test_importance_weights_scale_the_advantages_once_and_only_when_asked():
+    """Reward 1, V = 0: A = 1. The learner says -1 where the sampler said -2 and -.5: e^1 is cut to 2, e^-.5 = .6065."""
+    rows = micro_batches([[0, 1, 1]], [[0, 0, 1]], group_ids=[0])
+    rows = dataclasses.replace(rows, behaviour_logprobs=np.array([[[0, -2.0, -0.5]]], np.float32))
+    weighted, _ = make_targets(rows, scores_of(rows), None, dataclasses.replace(PLAIN, importance_cap=2.0))
+    plain, _ = make_targets(rows, scores_of(rows), None, PLAIN)
+    np.testing.assert_allclose(weighted.advantages[0, 0], [0, 2.0, 0.606531], atol=1e-5)
+    np.testing.assert_allclose(plain.advantages[0, 0], [0, 1, 1], atol=1e-6)
