@@ -94,7 +94,8 @@ class Attention(nnx.Module):
 def attend_rows(query: Array, keys: Array, values: Array, segment_ids: Array) -> Array:
     """Causal attention within segments, in blocks of queries that never compute the keys after them.
 
-    Faster on CPU than one masked product over the whole square: about half the work, and pieces that fit the cache. A padding token sees padding only; its output is finite and means nothing.
+    Faster on CPU than one masked product over the whole square: about half the work, and pieces that fit the cache.
+    A padding token sees padding only; its output is finite and means nothing.
 
     Args:
         query: [B, T, N, H].
