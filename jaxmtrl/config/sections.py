@@ -124,7 +124,11 @@ class AlgorithmSection:
         Literal["ppo", "rloo"], setting("ppo: critic and GAE; rloo: leave-one-out baseline of the group")
     ] = "ppo"
     group_size: Annotated[Positive, setting("G, plays of one task in a batch")] = 1
-    gamma: Annotated[Share, setting("discount per action token")] = 1.0
+    gamma: Annotated[Share, setting("discount, per what discount_per says")] = 1.0
+    discount_per: Annotated[
+        Literal["token", "turn"],
+        setting("where gamma counts: at every action token, or once a turn, at its last action token"),
+    ] = "token"
     lam: Annotated[Share, setting("lambda of GAE")] = 1.0
     bootstrap_truncated: Annotated[
         bool,

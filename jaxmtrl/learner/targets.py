@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxmtrl.batch import Targets, TokenBatch
 from jaxmtrl.config.sections import AlgorithmSection
 from jaxmtrl.learner.score import Scores
-from jaxmtrl.rl.advantages import episode_returns, gae, leave_one_out, spread, token_discounts
+from jaxmtrl.rl.advantages import episode_returns, gae, leave_one_out, spread, token_discounts, turn_discounts
 from jaxmtrl.rl.losses import importance_weights, kl_estimate, kl_penalised_rewards
 from jaxmtrl.rl.masked import masked_mean, masked_variance, masked_whiten
 
@@ -80,13 +80,17 @@ def _credit(
 ) -> tuple[jax.Array, jax.Array]:
     """Advantages and returns, f32 [B, T]."""
     if algorithm.name == "ppo":
+        if algorithm.discount_per == "turn":
+            discounts = turn_discounts(algorithm.gamma, rows.action_mask, rows.turn_ids, rows.segment_ids)
+        else:
+            discounts = token_discounts(algorithm.gamma, rows.action_mask)
         return gae(
             rewards,
             values,
             action_mask=rows.action_mask,
             segment_ids=rows.segment_ids,
             bootstrap_mask=rows.bootstrap_mask & algorithm.bootstrap_truncated,
-            discounts=token_discounts(algorithm.gamma, rows.action_mask),
+            discounts=discounts,
             lam=algorithm.lam,
         )
     earned = episode_returns(rewards, rows.action_mask, rows.segment_ids, rows.group_ids.shape[0])

@@ -54,6 +54,21 @@ def test_ppo_credits_action_tokens_across_the_observation():
     np.testing.assert_allclose(metrics.value_mean, 0.65, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("per", "expected"),
+    [
+        ("token", [0.125, 0.25, 0, 0, 0.5, 1.0]),  # a reward of 1 at the end, halved at every token
+        ("turn", [0.5, 0.5, 0, 0, 1.0, 1.0]),  # or once between the two turns
+    ],
+)
+def test_gamma_counts_per_token_or_per_turn(per, expected):
+    rows = micro_batches([[1, 1, 0, 0, 1, 1]], [[0, 0, 0, 0, 0, 1]], group_ids=[0])
+    rows = dataclasses.replace(rows, turn_ids=np.array([[[0, 0, -1, -1, 1, 1]]], np.int32))
+    algorithm = dataclasses.replace(PLAIN, gamma=0.5, discount_per=per)
+    targets, _ = make_targets(rows, scores_of(rows), None, algorithm)
+    np.testing.assert_allclose(targets.advantages[0, 0], expected, atol=1e-6)
+
+
 def test_rloo_looks_across_micro_batches_and_past_failed_episodes():
     # Group 0 earned 1, 0 and 0: leave-one-out gives 1, -.5, -.5. The fourth play failed and is nobody's peer.
     mask = [[1, 0, 1]] * 3 + [[0, 0, 0]]
