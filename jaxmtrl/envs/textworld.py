@@ -45,7 +45,10 @@ class TextWorldOptions:
     reward_density: Annotated[
         Literal["sparse", "balanced", "dense"], Field(description="how many sub-goals of simple games pay")
     ] = "sparse"
-    theme: Annotated[Literal["house", "basic"], Field(description="names of rooms and things: rich or plain")] = "house"
+    theme: Annotated[
+        Literal["house", "basic", "plain"],
+        Field(description="names of rooms and things: rich words, letters and numbers, or letters and digits"),
+    ] = "house"
     cache_dir: Annotated[str, Field(min_length=1, description="folder of compiled games")] = ".cache/textworld"
     max_steps: Annotated[int | None, Field(ge=1, description="steps before a game is cut; none: by the level")] = None
     splits: Annotated[dict[str, SplitOptions], Field(description="seed ranges by name; empty: the study's")] = Field(
@@ -59,6 +62,10 @@ class TextWorldOptions:
     )
     show_inventory: Annotated[bool, Field(description="say what is carried, in every observation")] = False
     show_description: Annotated[bool, Field(description="describe the room in every observation")] = False
+    reward: Annotated[
+        Literal["score", "progress"],
+        Field(description="score: the game's own; progress: half of it, and half for the steps on the way to win"),
+    ] = "score"
     invalid_action_penalty: Annotated[
         float, Field(ge=0, lt=1, description="taken from the reward of an action that the game does not understand")
     ] = 0.0
@@ -100,6 +107,7 @@ class TextWorldEnvironment:
                 description=options.show_description,
             ),
             options.invalid_action_penalty,
+            pay_progress=options.reward == "progress",
         )
 
     def expert_actions(self, task: Task) -> Sequence[str] | None:

@@ -109,11 +109,12 @@ class _Interpreter(Protocol):
     def restart(self) -> str: ...
     def send(self, command: str) -> str: ...
     def admissible(self) -> list[str]: ...
+    def remaining(self) -> int: ...
     def close(self) -> None: ...
 
 
 class _Jericho:
-    """The interpreter alone; knows no admissible commands."""
+    """The interpreter alone; knows neither admissible commands nor the way to win."""
 
     def __init__(self, path: str):
         import jericho
@@ -133,6 +134,9 @@ class _Jericho:
     def admissible(self) -> list[str]:
         return []
 
+    def remaining(self) -> int:
+        return 0
+
     def close(self) -> None:
         self._frotz.close()
 
@@ -143,11 +147,15 @@ _ONLY_LOOKING = ("look", "examine", "inventory")  # understood, but they change 
 class _TextWorld:
     """The interpreter under TextWorld's tracker, which knows what could be done next."""
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, *, plan: bool):
+        """
+        Args:
+            plan: whether it keeps track of the way to win.
+        """
         import textworld
 
         # a new one for every episode: load() on an old one leaks
-        self._env: Any = textworld.start(path, textworld.EnvInfos(admissible_commands=True))
+        self._env: Any = textworld.start(path, textworld.EnvInfos(admissible_commands=True, policy_commands=plan))
         self._state: Any = None
 
     def restart(self) -> str:
@@ -164,6 +172,10 @@ class _TextWorld:
         listed = self._state["admissible_commands"]
         return [command for command in listed if command.split()[0] not in _ONLY_LOOKING]
 
+    def remaining(self) -> int:
+        """Commands of the way to win that TextWorld knows from here; it may lead back first."""
+        return len(self._state["policy_commands"] or ())
+
     def close(self) -> None:
         self._env.close()
 
@@ -171,18 +183,21 @@ class _TextWorld:
 class TextWorldEnv:
     """Plays one game at a time; implements `envs.base.TextEnv`.
 
-    Rewards are changes of the game's score, scaled so that a won game adds up to 1. A game that is lost is done
-    without success. An action that is no command (refused here, or not understood by the game) costs a step, and
-    the penalty if there is one.
+    Rewards are changes of the game's score, scaled so that a won game adds up to 1; or half of that and half changes of
+    progress, which adds up to 1 by itself. A game that is lost is done without success. An action that is no command
+    (refused here, or not understood by the game) costs a step, and the penalty if there is one.
     """
 
-    def __init__(self, view: View, invalid_action_penalty: float = 0.0):
+    def __init__(self, view: View, invalid_action_penalty: float = 0.0, *, pay_progress: bool = False):
         """
         Args:
             invalid_action_penalty: taken from the reward of an action that is no command.
+            pay_progress: half of the reward is for changes of 1 - remaining commands / commands of the whole way, kept
+                in 0..1: a potential, so walking in circles earns nothing (Ng et al. 1999).
         """
         self._view = view
         self._penalty = invalid_action_penalty
+        self._pay_progress = pay_progress
         self._game: _Interpreter | None = None
         self._over = True
 
@@ -192,8 +207,10 @@ class TextWorldEnv:
         self._info: GameInfo = read_info(path)
         self._max_steps: int = task.payload["max_steps"]
         self._steps = self._score = self._moves = 0
-        self._game = _TextWorld(path) if self._view.admissible else _Jericho(path)
+        tracked = self._view.admissible or self._pay_progress
+        self._game = _TextWorld(path, plan=self._pay_progress) if tracked else _Jericho(path)
         opening = self._game.restart()
+        self._whole, self._progress = self._game.remaining() if self._pay_progress else 0, 0.0
         room = read_screen(opening[opening.rfind("\n-= ", 0, opening.rfind("\n>")) :])  # banner and objective end there
         carried = ""
         if self._view.inventory:
@@ -216,6 +233,10 @@ class TextWorldEnv:
         news = "" if screen.description in screen.text else screen.description  # walking describes the room anyway
         return self._result(self._compose(screen.text, news, screen.inventory), screen)
 
+    def admissible(self) -> list[str]:
+        """The commands that would change something now, as `View.admissible` lists them; none if it is off."""
+        return self._game.admissible() if self._game is not None and not self._over and self._view.admissible else []
+
     def close(self) -> None:
         self._over = True
         if self._game is not None:
@@ -227,6 +248,13 @@ class TextWorldEnv:
         listed = self._game.admissible() if self._game is not None and self._view.admissible else []
         return "\n".join([*filter(None, parts), *(["You can: " + "; ".join(listed) + "."] if listed else [])])
 
+    def _progressed(self, won: bool) -> float:
+        """How much further on the way to win than before, in -1..1."""
+        before = self._progress
+        assert self._game is not None
+        self._progress = 1.0 if won else max(0.0, 1 - self._game.remaining() / max(self._whole, 1))
+        return self._progress - before
+
     def _result(self, observation: str, screen: Screen | None) -> StepResult:
         """The outcome of a command; `screen` is None where the game never saw it."""
         score, moved, won, lost = self._score, False, False, False
@@ -235,7 +263,8 @@ class TextWorldEnv:
             score = self._score if screen.score is None else screen.score
             moved = won or lost or (screen.moves or 0) > self._moves
             self._moves = self._moves if screen.moves is None else screen.moves
-        reward, self._score = (score - self._score) / max(self._info.max_score, 1), score
+        gained, self._score = (score - self._score) / max(self._info.max_score, 1), score
+        reward = (gained + self._progressed(won)) / 2 if self._pay_progress else gained
         truncated = self._steps >= self._max_steps and not (won or lost)
         self._over = won or lost or truncated
         return StepResult(

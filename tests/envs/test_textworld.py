@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -266,6 +267,45 @@ def test_admissible_inventory_and_description_are_shown(custom):
     assert listed[0] == listed[1]  # an invalid action changes nothing
     assert "You are carrying nothing." in observations[0] and "You are carrying: a Z-key." in observations[2]
     assert observations[2].count("[Room54]") == 1 and "[" not in observations[2].replace("[Room54]", "")
+
+
+def test_progress_pays_every_step_on_the_way_and_nothing_for_circles(custom):
+    _, options = custom
+    environment = make({**options, "reward": "progress"})
+    task = environment.split("heldout").tasks[0]
+    expert = list(environment.expert_actions(task))
+    observations, results = play(environment, task, expert)
+    # four commands win: an eighth for each, and half for the score at the end
+    assert [result.reward for result in results] == [0.125, 0.125, 0.125, 0.625] and results[-1].success
+    assert "You can:" not in observations[0]  # what is shown does not change
+    circle = [expert[0], "drop Z-key", "take Z-key", "xyzzy", *expert[1:]]
+    _, results = play(environment, task, circle)
+    assert results[-1].success and sum(result.reward for result in results) == 1.0
+    assert [result.reward for result in results[:4]] == [0.125, -0.125, 0.125, 0.0]
+
+
+def test_admissible_actions_are_what_is_listed_and_none_after_the_end(custom):
+    _, options = custom
+    environment = make({**options, "show_admissible": True})
+    task = environment.split("heldout").tasks[0]
+    env = environment.make_env()
+    listed = env.reset(task).split("You can: ")[1].rstrip(".").split("; ")
+    assert env.admissible() == listed and "take Z-key from box44" in listed
+    for action in environment.expert_actions(task):
+        env.step(action)
+    assert env.admissible() == []
+    env.close()
+    assert make(options).make_env().admissible() == []
+
+
+def test_plain_names_have_one_digit(cache):
+    options = {**custom_options(cache), "theme": "plain", "splits": {"train": SPLITS["train"]}}
+    environment = make(options)
+    tasks = environment.split("train").tasks
+    environment.prepare(tasks, nothing)
+    text = " ".join(read_info(task.payload["path"]).objective for task in tasks)
+    assert re.search(r"[a-z]\d", text) and not re.search(r"\d\d", text)
+    assert all(play(environment, task, environment.expert_actions(task))[1][-1].success for task in tasks)
 
 
 def test_workers_play_from_another_folder(cache, custom, tmp_path, monkeypatch):
