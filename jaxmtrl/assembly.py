@@ -19,7 +19,7 @@ from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player
-from jaxmtrl.rollout.demonstrate import ExpertTurn, demonstrate
+from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.sampling.engine import Engine
@@ -182,11 +182,13 @@ def make_optimizers(config: Config, network: Network) -> dict[Kind, Optimizer]:
     section, algorithm = config.optimizer, config.algorithm
     trained = config.sft.demonstrations - round(config.sft.demonstrations * config.sft.validation_share)
     steps: dict[Kind, int] = {
+        "pretrain": config.pretrain.epochs * -(-config.pretrain.plays // config.pretrain.batch_episodes),
         "sft": config.sft.epochs * max(1, -(-trained // config.sft.batch_episodes)),
         "critic": config.critic_warmup.iterations * config.critic_warmup.epochs * algorithm.minibatches,
         "policy": config.rl.iterations * algorithm.epochs * algorithm.minibatches,
     }
     rates: dict[Kind, tuple[float, float]] = {
+        "pretrain": (config.pretrain.learning_rate, 0.0),
         "sft": (config.sft.learning_rate, 0.0),
         "critic": (0.0, section.critic_learning_rate),
         "policy": (section.learning_rate, section.critic_learning_rate),
@@ -222,7 +224,7 @@ def make_tokenizer(
 def game_texts(environment: Environment, pool: MultiprocessPool, tasks: Sequence[Task]) -> list[str]:
     """What is said in games: the expert's plays where there is an expert, else first observations."""
     if tasks and environment.expert_actions(tasks[0]) is not None:
-        plays: list[list[ExpertTurn]] = demonstrate(environment, pool, tasks)
+        plays: list[list[ScriptedTurn]] = demonstrate(environment, pool, tasks)
         return [text for turns in plays for turn in turns for text in (turn.observation, turn.action)]
     texts, open_ = [], set(range(len(tasks)))
     for index in open_:

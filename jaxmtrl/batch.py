@@ -7,6 +7,7 @@ and `values[t]` is the value of the state before token t is chosen.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import flax.struct
@@ -34,6 +35,11 @@ class TokenBatch:
     def valid(self) -> Array:
         """bool [B, T]: not padding."""
         return self.segment_ids >= 0
+
+
+def as_text(batch: TokenBatch) -> TokenBatch:
+    """The same tokens with every one to be learnt, as a language model reads: all but the first of each episode."""
+    return dataclasses.replace(batch, action_mask=batch.valid & (batch.positions > 0) & ~batch.bootstrap_mask)
 
 
 @flax.struct.dataclass

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--policy",
         default="latest",
-        choices=("latest", "untrained", "sft", "rl"),
+        choices=("latest", "untrained", "pretrain", "sft", "rl"),
         help="policy at the end of a stage, or of the newest checkpoint (default)",
     )
     parser.add_argument(

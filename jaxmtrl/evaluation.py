@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -118,3 +119,22 @@ def evaluate(
         )
         results[name] = summarise(episodes)
     return results
+
+
+def success_table(
+    results: Mapping[str, Mapping[str, Mapping[str, Any]]], policies: Sequence[str]
+) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows of success with its interval: a row a split, a column a policy that was evaluated.
+
+    Args:
+        results: split → policy → figures, as in result.json.
+        policies: every policy there may be, in the order of the columns.
+    """
+    shown = [policy for policy in policies if any(policy in by for by in results.values())]
+    rows = [[split, by[shown[0]]["n"], *[_cell(by[policy]) for policy in shown]] for split, by in results.items()]
+    return ["split", "n", *shown], rows
+
+
+def _cell(figure: Mapping[str, Any]) -> str:
+    low, high = figure["ci95"]
+    return f"{figure['success']:.2f} [{low:.2f}, {high:.2f}]"

@@ -6,10 +6,16 @@ import dataclasses
 
 from jaxmtrl.learner.objective import Kind
 
-STAGES = ("untrained", "sft", "critic_warmup", "rl")
+STAGES = ("untrained", "pretrain", "sft", "critic_warmup", "rl")
 DONE = "done"  # the stage of a position after the last one
-KINDS: dict[str, Kind] = {"untrained": "sft", "sft": "sft", "critic_warmup": "critic", "rl": "policy"}
-EVALUATED = ("untrained", "sft", "rl")  # the policies of the final table
+KINDS: dict[str, Kind] = {
+    "untrained": "pretrain",
+    "pretrain": "pretrain",
+    "sft": "sft",
+    "critic_warmup": "critic",
+    "rl": "policy",
+}
+EVALUATED = ("untrained", "pretrain", "sft", "rl")  # the policies of the final table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

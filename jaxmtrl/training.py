@@ -1,4 +1,4 @@
-"""The loop: untrained → SFT → critic warm-up → RL, evaluated after each, as one state machine that resumes anywhere.
+"""The loop: untrained → pretraining → SFT → critic warm-up → RL, as one state machine that resumes anywhere.
 
 All randomness is a function of (seed, stage, iteration), so a position in the loop is two names and two numbers.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxmtrl.assembly import Parts, assemble
-from jaxmtrl.batch import TokenBatch
+from jaxmtrl.batch import TokenBatch, as_text
 from jaxmtrl.checkpoint import Checkpoints
-from jaxmtrl.config.sections import Config
+from jaxmtrl.config.sections import Config, PretrainSection, SftSection
 from jaxmtrl.curriculum.order import task_batch
 from jaxmtrl.errors import NonFiniteError
-from jaxmtrl.evaluation import episode_metrics, evaluate
+from jaxmtrl.evaluation import SplitResult, episode_metrics, evaluate, success_table
+from jaxmtrl.examples import demonstrations, random_plays
 from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, put_batch
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.programs import named
@@ -29,7 +31,6 @@ from jaxmtrl.metrics import MetricsWriter
 from jaxmtrl.models.decoder import parameter_count
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import seeded_plays
-from jaxmtrl.rollout.demonstrate import demonstrate, demonstration_episode
 from jaxmtrl.rollout.feed import Feed
 from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.record import episode_record
@@ -57,7 +58,7 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Goes on from the position to the end and returns what result.json holds."""
-        stages = {"sft": self._sft, "critic_warmup": self._critic_warmup, "rl": self._rl}
+        stages = {"pretrain": self._pretrain, "sft": self._sft, "critic_warmup": self._critic_warmup, "rl": self._rl}
         reached = STAGES.index(self.position.stage) if self.position.stage != DONE else len(STAGES)
         for stage in STAGES[reached:]:
             if stage in stages:
@@ -66,30 +67,59 @@ class Trainer:
             self._next_stage(stage)
         return self._result()
 
+    def _pretrain(self) -> None:
+        section = self.config.pretrain
+        if section.plays:
+            plays = random_plays(self.config, self.parts)
+            self._imitate("pretrain", section, plays, on_epoch=lambda epoch: {}, last=lambda epoch: False)
+
     def _sft(self) -> None:
         section = self.config.sft
         if not section.demonstrations:
             return
-        training, validation = self._demonstrations()
-        self.progress.stage("sft", total=section.epochs, done=self.position.iteration)
-        for epoch in range(self.position.iteration, section.epochs):
-            if epoch - self.position.best_epoch >= section.patience and epoch > 0:
-                self.progress.message(f"sft: no better validation loss for {section.patience} epochs")
-                break
-            rng = np.random.default_rng((self.config.run.seed, STAGES.index("sft"), epoch))
-            shuffled = rng.permutation(len(training))
-            losses: list[dict[str, float]] = []
-            for start in range(0, len(shuffled), section.batch_episodes):
-                chosen = [training[i] for i in shuffled[start : start + section.batch_episodes]]
-                batch = self._put(chosen, capacity=section.batch_episodes)
-                losses.append(self._update("sft", batch, None, epochs=1, rng=rng))
-            values = {name: float(np.mean([loss[name] for loss in losses if name in loss])) for name in losses[0]}
-            values |= self._validate(validation, epoch + 1, values["loss/sft"])
-            self._finish_iteration("sft", values, [], force=epoch + 1 == section.epochs)
-            self.progress.advance(1, loss=values["loss/sft"], validation=values.get("loss/validation"))
+        training, validation = demonstrations(self.config, self.parts)
+
+        def stalled(epoch: int) -> bool:
+            if epoch - self.position.best_epoch < section.patience or epoch == 0:
+                return False
+            self.progress.message(f"sft: no better validation loss for {section.patience} epochs")
+            return True
+
+        self._imitate("sft", section, training, on_epoch=lambda epoch: self._validate(validation, epoch), last=stalled)
         if self._best is not None:
             params = jax.tree.map(lambda leaf: leaf.copy(), self._best)
             self.state = restart(params, self.parts.network, self.parts.optimizers["sft"], self.parts.mesh)
+
+    def _imitate(
+        self,
+        kind: Kind,
+        section: PretrainSection | SftSection,
+        episodes: Sequence[Episode],
+        *,
+        on_epoch: Callable[[int], dict[str, float]],
+        last: Callable[[int], bool],
+    ) -> None:
+        """Epochs of imitation: of every token in pretraining, of the actions in SFT.
+
+        Args:
+            on_epoch: called with the number of finished epochs; gives metrics.
+            last: called with the number of finished epochs before each; True ends the stage early.
+        """
+        self.progress.stage(kind, total=section.epochs, done=self.position.iteration)
+        for epoch in range(self.position.iteration, section.epochs):
+            if last(epoch):
+                break
+            rng = np.random.default_rng((self.config.run.seed, STAGES.index(kind), epoch))
+            shuffled = rng.permutation(len(episodes))
+            losses: list[dict[str, float]] = []
+            for start in range(0, len(shuffled), section.batch_episodes):
+                chosen = [episodes[i] for i in shuffled[start : start + section.batch_episodes]]
+                batch = self._put(chosen, capacity=section.batch_episodes, text=kind == "pretrain")
+                losses.append(self._update(kind, batch, None, epochs=1, rng=rng))
+            values = {name: float(np.mean([loss[name] for loss in losses if name in loss])) for name in losses[0]}
+            values |= on_epoch(epoch + 1)
+            self._finish_iteration(kind, values, [], force=epoch + 1 == section.epochs)
+            self.progress.advance(1, loss=values[f"loss/{kind}"], validation=values.get("loss/validation"))
 
     def _critic_warmup(self) -> None:
         section = self.config.critic_warmup
@@ -164,11 +194,12 @@ class Trainer:
         limit = config.batching.row_length - 1  # the last column is for the bootstrap value
         return parts.player.play(plays, temperature=config.sampling.temperature, max_tokens=limit)
 
-    def _put(self, episodes: Sequence[Episode], *, capacity: int) -> DeviceBatch:
+    def _put(self, episodes: Sequence[Episode], *, capacity: int, text: bool = False) -> DeviceBatch:
         """Packs and places episodes.
 
         Args:
             capacity: the most episodes there can be, so that every batch has one shape.
+            text: every token is to be learnt, not the actions alone.
         """
         batching = self.config.batching
         batch = pack(
@@ -176,7 +207,9 @@ class Trainer:
         )
         self._packing = packing_efficiency(batch)
         micro_rows = batching.micro_batch_rows
-        return put_batch(batch, micro_batch_rows=micro_rows, max_rows=capacity, mesh=self.parts.mesh)
+        return put_batch(
+            as_text(batch) if text else batch, micro_batch_rows=micro_rows, max_rows=capacity, mesh=self.parts.mesh
+        )
 
     def _update(
         self,
@@ -195,26 +228,7 @@ class Trainer:
             self._stop_on_nonfinite(batch.rows, metrics)
         return named(metrics, kind, self.config.algorithm)
 
-    def _demonstrations(self) -> tuple[list[Episode], list[Episode]]:
-        """Training and validation episodes by the expert, from the first tasks of the training split."""
-        parts, section = self.parts, self.config.sft
-        tasks = parts.train_tasks[: section.demonstrations]
-        played = demonstrate(parts.environment, parts.pool, tasks)
-        episodes = [
-            demonstration_episode(
-                task,
-                turns,
-                group=group,
-                tokenizer=parts.tokenizer,
-                template=parts.template,
-                system_prompt=self.config.text.system_prompt,
-            )
-            for group, (task, turns) in enumerate(zip(tasks, played, strict=True))
-        ]
-        held = round(len(episodes) * section.validation_share)
-        return episodes[: len(episodes) - held], episodes[len(episodes) - held :]
-
-    def _validate(self, validation: Sequence[Episode], epoch: int, training_loss: float) -> dict[str, float]:
+    def _validate(self, validation: Sequence[Episode], epoch: int) -> dict[str, float]:
         """Keeps the parameters if they are the best so far; without validation episodes the last ones are."""
         values = {}
         loss = None
@@ -240,10 +254,9 @@ class Trainer:
     def _evaluate(self, stage: str) -> None:
         """Plays the evaluation splits with the stage's policy, unless that was done already."""
         splits = self.config.evaluation.splits
-        if stage not in EVALUATED or not splits:
+        if stage not in EVALUATED or not splits or (stage == "pretrain" and not self.config.pretrain.plays):
             return
         self.progress.stage(f"evaluate {stage}", total=sum(splits.values()))
-        self.parts.engine.load(self.state.params, self.position.step)
         kept: list[dict] = []
 
         def report(split: str, episode: Episode) -> None:
@@ -251,14 +264,7 @@ class Trainer:
             if episode.group < self.config.log.episodes:  # the first tasks, whichever game ends first
                 kept.append(episode_record(episode, step=self.position.step, stage=f"evaluate_{stage}", split=split))
 
-        figures = evaluate(
-            self.parts.player,
-            self.parts.environment,
-            splits,
-            temperature=self.config.evaluation.temperature,
-            seed=self.config.run.seed,
-            report=report,
-        )
+        figures = self._played(splits, report)
         results = {split: dict(self.position.results.get(split, {})) for split in splits}
         for split, figure in figures.items():
             results[split][stage] = figure.as_dict()
@@ -269,15 +275,23 @@ class Trainer:
 
     def _glance(self) -> dict[str, float]:
         """Success of the policy under training on the first evaluation split."""
-        splits = dict(list(self.config.evaluation.splits.items())[:1])
-        if not splits:
-            return {}
-        self.parts.engine.load(self.state.params, self.position.step)
-        temperature = self.config.evaluation.temperature
-        figures = evaluate(
-            self.parts.player, self.parts.environment, splits, temperature=temperature, seed=self.config.run.seed
-        )
+        first = dict(list(self.config.evaluation.splits.items())[:1])
+        figures = self._played(first, None)
         return {f"evaluation/{split}_success": figure.success for split, figure in figures.items()}
+
+    def _played(
+        self, splits: Mapping[str, int], report: Callable[[str, Episode], None] | None
+    ) -> dict[str, SplitResult]:
+        """What the policy as it is now does on some splits."""
+        self.parts.engine.load(self.state.params, self.position.step)
+        return evaluate(
+            self.parts.player,
+            self.parts.environment,
+            splits,
+            temperature=self.config.evaluation.temperature,
+            seed=self.config.run.seed,
+            report=report,
+        )
 
     # What survives.
 
@@ -326,7 +340,7 @@ class Trainer:
         latest = self.checkpoints.latest()
         if latest is None:
             key = jax.random.key(self.config.run.seed)
-            self.state: TrainState = init_state(network, self.parts.optimizers["sft"], mesh, key)
+            self.state: TrainState = init_state(network, self.parts.optimizers[KINDS["untrained"]], mesh, key)
             return
         position = self.checkpoints.position(latest)
         has_best = position.pop("has_best")
@@ -360,12 +374,8 @@ class Trainer:
             "wall_s": round(self.position.wall_s, 1),
         }
         self.folder.write_result(result)
-        policies = [stage for stage in EVALUATED if any(stage in by for by in self.position.results.values())]
-        rows = [
-            [split, by[policies[0]]["n"], *[_cell(by[policy]) for policy in policies]]
-            for split, by in self.position.results.items()
-        ]
-        self.progress.table(f"success, 95 % interval (seed {self.config.run.seed})", ["split", "n", *policies], rows)
+        columns, rows = success_table(self.position.results, EVALUATED)
+        self.progress.table(f"success, 95 % interval (seed {self.config.run.seed})", columns, rows)
         return result
 
     def close(self) -> None:
@@ -382,18 +392,9 @@ def train(config: Config) -> dict[str, Any]:
         JaxmtrlError: whatever the person at the keyboard can mend.
     """
     folder = RunFolder.open(config)
-    with Progress(console_every_s=config.log.console_every_s) as progress:
-        parts = assemble(config, folder, progress, training=True)
-        try:
-            trainer = Trainer(config, folder, parts, progress)
-            try:
-                return trainer.run()
-            finally:
-                trainer.close()
-        finally:
-            parts.close()
-
-
-def _cell(figure: dict[str, Any]) -> str:
-    low, high = figure["ci95"]
-    return f"{figure['success']:.2f} [{low:.2f}, {high:.2f}]"
+    with (
+        Progress(console_every_s=config.log.console_every_s) as progress,
+        closing(assemble(config, folder, progress, training=True)) as parts,
+        closing(Trainer(config, folder, parts, progress)) as trainer,
+    ):
+        return trainer.run()

@@ -22,7 +22,7 @@ from jaxmtrl.types import Task
 def needed_splits(config: Config) -> dict[str, int]:
     """How many tasks of which split a run of `config` can reach, at most; a split may have fewer."""
     rounds = config.critic_warmup.iterations + config.rl.iterations
-    train = max(config.sft.demonstrations, rounds * config.rl.tasks_per_iteration)
+    train = max(config.sft.demonstrations, config.pretrain.plays, rounds * config.rl.tasks_per_iteration)
     needed = dict(config.evaluation.splits)
     needed[config.env.train_split] = max(train, needed.get(config.env.train_split, 0))
     return needed

@@ -16,7 +16,7 @@ from pathlib import Path
 from jaxmtrl.metrics import METRICS_FILE, read_records
 from jaxmtrl.run_folder import RESULT_FILE
 
-POLICIES = ("untrained", "sft", "rl")
+POLICIES = {"untrained": "untrained", "pretrain": "pretrained", "sft": "after SFT", "rl": "after PPO"}
 
 
 def smoothed(values: list[float], width: int = 5) -> list[float]:
@@ -41,16 +41,17 @@ def draw(runs: list[Path], out: Path, split: str) -> None:
         left.plot(iterations, success, color=colour, alpha=0.25, linewidth=1)
         left.plot(iterations, smoothed(success), color=colour, label=label)
         by = result["splits"][split]
-        places = [place + 0.08 * (number - (len(runs) - 1) / 2) for place in range(len(POLICIES))]
-        heights = [by[policy]["success"] for policy in POLICIES]
+        policies = [policy for policy in POLICIES if policy in by]  # pretraining is optional
+        places = [place + 0.08 * (number - (len(runs) - 1) / 2) for place in range(len(policies))]
+        heights = [by[policy]["success"] for policy in policies]
         errors = [
-            [by[policy]["success"] - by[policy]["ci95"][0] for policy in POLICIES],
-            [by[policy]["ci95"][1] - by[policy]["success"] for policy in POLICIES],
+            [by[policy]["success"] - by[policy]["ci95"][0] for policy in policies],
+            [by[policy]["ci95"][1] - by[policy]["success"] for policy in policies],
         ]
         right.errorbar(places, heights, yerr=errors, fmt="o", color=colour, capsize=3, label=label)
     left.set(xlabel="PPO iteration", ylabel="success", title="training games, sampled play", ylim=(0, 1))
-    right.set(title=f"{split} games, greedy play", ylim=(0, 1), xticks=range(len(POLICIES)))
-    right.set_xticklabels(["untrained", "after SFT", "after PPO"])
+    right.set(title=f"{split} games, greedy play", ylim=(0, 1), xticks=range(len(policies)))
+    right.set_xticklabels([POLICIES[policy] for policy in policies])
     for axis in (left, right):
         axis.grid(alpha=0.3)
         axis.legend()

@@ -181,6 +181,17 @@ def _dual_clip_is_off_or_above_one(config: Config) -> str | None:
     )
 
 
+@_rule("pretrain.batch_episodes", "pretrain.plays")
+def _a_pretraining_batch_fits_the_plays(config: Config) -> str | None:
+    batch, plays = config.pretrain.batch_episodes, config.pretrain.plays
+    if plays == 0 or batch <= plays:
+        return None
+    return (
+        f"pretrain.batch_episodes: got {batch}, wanted at most pretrain.plays ({plays}); lower the first or raise the "
+        "second (0 plays skips pretraining)"
+    )
+
+
 @_rule("sft.batch_episodes", "sft.demonstrations")
 def _an_sft_batch_fits_the_demonstrations(config: Config) -> str | None:
     batch, demonstrations = config.sft.batch_episodes, config.sft.demonstrations

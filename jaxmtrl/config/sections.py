@@ -167,7 +167,7 @@ class AlgorithmSection:
 class OptimizerSection:
     learning_rate: Annotated[NonNegative, setting("of the policy in RL")] = 3e-4
     critic_learning_rate: Annotated[NonNegative, setting("of the critic head, in warm-up and RL")] = 1e-3
-    warmup_steps: Annotated[Count, setting("optimizer steps of linear warm-up, of SFT and RL each")] = 10
+    warmup_steps: Annotated[Count, setting("optimizer steps of linear warm-up, of every stage")] = 10
     decay: Annotated[
         Literal["constant", "linear", "cosine"], setting("shape of the rate after warm-up, to 10 % at the end")
     ] = "constant"
@@ -185,6 +185,20 @@ class BatchingSection:
         setting("T, tokens of a packed row; a training episode that would outgrow it is truncated", unit="tokens"),
     ] = 1024
     micro_batch_rows: Annotated[Positive, setting("rows whose gradient is taken at once")] = 8
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class PretrainSection:
+    plays: Annotated[
+        Count,
+        setting(
+            "random plays of training tasks that are read like any text, every token learnt; for models that start "
+            "from nothing; 0 skips the stage"
+        ),
+    ] = 0
+    epochs: Annotated[Positive, setting("passes over the plays")] = 1
+    batch_episodes: Annotated[Positive, setting("plays an optimizer step")] = 8
+    learning_rate: Annotated[Above0, setting("of pretraining")] = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
@@ -226,7 +240,7 @@ class EvaluationSection:
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class CheckpointSection:
-    every: Annotated[Positive, setting("iterations (SFT: epochs) between checkpoints")] = 10
+    every: Annotated[Positive, setting("iterations (pretraining and SFT: epochs) between checkpoints")] = 10
     keep: Annotated[Positive, setting("checkpoints kept besides the stages' ends")] = 2
 
 
@@ -253,6 +267,7 @@ class Config:
     )
     optimizer: Annotated[OptimizerSection, setting("AdamW")] = OptimizerSection()
     batching: Annotated[BatchingSection, setting("shapes of the update")] = BatchingSection()
+    pretrain: Annotated[PretrainSection, setting("language modelling of random play")] = PretrainSection()
     sft: Annotated[SftSection, setting("supervised fine-tuning on demonstrations")] = SftSection()
     critic_warmup: Annotated[CriticWarmupSection, setting("the critic before RL")] = CriticWarmupSection()
     rl: Annotated[RlSection, setting("reinforcement learning")] = RlSection()

@@ -31,6 +31,10 @@ class TextEnv(Protocol):
         """Frees what the game holds; called once, also after an error."""
         ...
 
+    # An environment that knows what could be done may also have, for play at random:
+    #
+    #     def admissible(self) -> Sequence[str]: the actions that would do something now; none after the end
+
 
 @dataclass(frozen=True, kw_only=True)
 class Split:

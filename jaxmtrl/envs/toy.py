@@ -107,6 +107,15 @@ class ToyEnv:
             metrics={"invalid_action": float(not valid)},
         )
 
+    def admissible(self) -> list[str]:
+        """What would be obeyed now, hitting the monster with the wrong thing included."""
+        game = self._game
+        if self._over:
+            return []
+        if self._room < len(game.keys):
+            return [*(f"take {colour} key" for colour in game.keys[self._room]), "open door", "look"]
+        return [*(f"take {weapon}" for weapon in game.weapons), f"hit {game.monster}", "look"]
+
     def close(self) -> None:
         self._over = True
 

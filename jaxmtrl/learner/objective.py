@@ -22,7 +22,8 @@ from jaxmtrl.rl.losses import (
     policy_ratio,
 )
 
-Kind = Literal["sft", "critic", "policy"]
+Kind = Literal["pretrain", "sft", "critic", "policy"]
+IMITATION: tuple[Kind, ...] = ("pretrain", "sft")  # one loss; each has its own optimizer
 
 
 @flax.struct.dataclass
@@ -51,7 +52,7 @@ class LossParts:
 class Objective:
     """What one stage minimises.
 
-    sft: minus the log-probability of the demonstrated action tokens, at temperature 1.
+    pretrain, sft: minus the log-probability of the tokens under the action mask, at temperature 1.
     critic: the value loss alone; nothing but the critic learns.
     policy: the clipped policy loss, entropy bonus and KL, and for ppo the value loss.
     """
@@ -64,7 +65,7 @@ class Objective:
     def trained(self) -> tuple[str, ...]:
         """The halves of the parameters that learn."""
         both = ("policy", "critic") if self.algorithm.name == "ppo" else ("policy",)
-        return {"sft": ("policy",), "critic": ("critic",), "policy": both}[self.kind]
+        return {"critic": ("critic",), "policy": both}.get(self.kind, ("policy",))
 
     def weights(self, rows: TokenBatch, chosen: jax.Array) -> Weights:
         """The weights of the chosen micro-batches.
@@ -85,17 +86,17 @@ class Objective:
         """The micro-batch's share of the minibatch's loss, and its parts.
 
         Args:
-            rows, targets, weights: fields [M, T]; sft needs no targets.
+            rows, targets, weights: fields [M, T]; imitation needs no targets.
         """
         algorithm = self.algorithm
         scores = score(
             network,
             params,
             rows,
-            temperature=1.0 if self.kind == "sft" else self.temperature,
+            temperature=1.0 if self.kind in IMITATION else self.temperature,
             entropy_gradient=self.kind == "policy" and algorithm.entropy_coef > 0,
         )
-        if self.kind == "sft":
+        if self.kind in IMITATION:
             parts = _imitation(scores, weights)
         elif targets is None:
             raise ValueError(f"a {self.kind} loss needs targets")

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jaxmtrl.batch import Targets
 from jaxmtrl.config.sections import AlgorithmSection
 from jaxmtrl.learner.device import DeviceBatch
-from jaxmtrl.learner.objective import Kind, Objective
+from jaxmtrl.learner.objective import IMITATION, Kind, Objective
 from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.learner.score import Scores
 from jaxmtrl.learner.state import TrainState, state_shardings
@@ -78,13 +78,13 @@ class Learner:
         """Learns from a batch; `state` is given up (its buffers are reused), also by whoever shares its parameters.
 
         Args:
-            kind: sft takes the batch as one optimizer step an epoch, the others as algorithm.minibatches.
-            targets: None for sft.
+            kind: pretrain and sft take the batch as one optimizer step an epoch, the others as algorithm.minibatches.
+            targets: None for pretrain and sft.
             order: i32 [epochs, n], of `device.micro_batch_order`.
         """
         optimizer = self._optimizers[kind]
         objective = self._objective(kind)
-        minibatches = 1 if kind == "sft" else self._algorithm.minibatches
+        minibatches = 1 if kind in IMITATION else self._algorithm.minibatches
 
         def run(
             state: TrainState, batch: DeviceBatch, targets: Targets | None, order: jax.Array
@@ -149,8 +149,8 @@ def named(metrics: UpdateMetrics | TargetMetrics, kind: Kind, algorithm: Algorit
         "update/gradient_norm": host.gradient_norm,
         "update/steps": host.steps,
     }
-    if kind == "sft":
-        numbers |= {"loss/sft": parts.policy_loss}
+    if kind in IMITATION:
+        numbers |= {f"loss/{kind}": parts.policy_loss}
     if kind == "policy":
         numbers |= {
             "loss/policy": parts.policy_loss,

@@ -1,10 +1,16 @@
-"""Demonstrations: an environment's expert plays, and its actions become a token ledger like any other."""
+"""Play without a policy: an environment's expert, or its admissible actions at random.
+
+Either becomes a token ledger like any other.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
 
 from jaxmtrl.envs.base import Environment
 from jaxmtrl.errors import EnvironmentFailure
@@ -12,37 +18,58 @@ from jaxmtrl.rollout.pool import EnvPool, PoolEvent
 from jaxmtrl.text.template import ChatTemplate
 from jaxmtrl.text.tokenizer import Tokenizer
 from jaxmtrl.text.transcript import Transcript
-from jaxmtrl.types import Episode, EpisodeStop, Task
+from jaxmtrl.types import Episode, EpisodeStop, StepResult, Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpertTurn:
-    """What the expert saw, did and earned."""
+class ScriptedTurn:
+    """What was seen, done and earned."""
 
     observation: str
     action: str
     reward: float
 
 
-def demonstrate(environment: Environment, pool: EnvPool, tasks: Sequence[Task]) -> list[list[ExpertTurn]]:
+def demonstrate(environment: Environment, pool: EnvPool, tasks: Sequence[Task]) -> list[list[ScriptedTurn]]:
     """The turns of the expert's play of each task, in the order of `tasks`; every one ends won.
 
     Raises:
         EnvironmentFailure: there is no expert, its play failed, or it did not win.
     """
-    return _ExpertPlays(environment, pool, tasks).run()
+    experts = [_Expert(environment, task) for task in tasks]
+    _play(pool, tasks, experts)
+    return [expert.turns for expert in experts]
 
 
-def demonstration_episode(
+def explore(pool: EnvPool, tasks: Sequence[Task], *, seed: Sequence[int]) -> list[list[ScriptedTurn]]:
+    """The turns of one random play of each task, in the order of `tasks`: any admissible action, to the end.
+
+    A play that fails keeps the turns it had. The same seed gives the same plays, whichever game answers first.
+
+    Raises:
+        EnvironmentFailure: the environment tells no admissible actions, or no play had a turn.
+    """
+    explorers = [_Explorer(task, np.random.default_rng((*seed, index))) for index, task in enumerate(tasks)]
+    _play(pool, tasks, explorers)
+    if tasks and not any(explorer.turns for explorer in explorers):
+        why = explorers[0].failure.strip() or "no admissible actions"
+        raise EnvironmentFailure(
+            f"random play of {len(tasks)} tasks found nothing to do: {why}. "
+            "Have the environment list them (env.options.show_admissible for TextWorld), or set pretrain.plays to 0."
+        )
+    return [explorer.turns for explorer in explorers]
+
+
+def scripted_episode(
     task: Task,
-    turns: Sequence[ExpertTurn],
+    turns: Sequence[ScriptedTurn],
     *,
     group: int,
     tokenizer: Tokenizer,
     template: ChatTemplate,
     system_prompt: str,
 ) -> Episode:
-    """A won episode whose actions are the expert's; log-probs 0, since no policy sampled them."""
+    """Turns as a won episode, for imitation; log-probs 0, since no policy sampled them."""
     transcript = Transcript(template, tokenizer, system_prompt)
     for turn in turns:
         transcript.observe(turn.observation)
@@ -59,49 +86,89 @@ def demonstration_episode(
     )
 
 
-class _ExpertPlays:
-    def __init__(self, environment: Environment, pool: EnvPool, tasks: Sequence[Task]):
-        self._pool, self._tasks = pool, tasks
-        self._plans = [deque(self._plan(environment, task)) for task in tasks]
-        self._turns: list[list[ExpertTurn]] = [[] for _ in tasks]
-        self._asked: dict[int, tuple[str, str]] = {}  # observation and action that the environment is answering
+class _Scripted(Protocol):
+    """Plays one task."""
 
-    def run(self) -> list[list[ExpertTurn]]:
-        open_ = set(range(len(self._tasks)))
-        try:
-            for index, task in enumerate(self._tasks):
-                self._pool.reset(index, task)
-            while open_:
-                for event in self._pool.receive(None):
-                    if event.episode in open_ and self._is_over(event):
-                        open_.discard(event.episode)
-                        self._pool.release(event.episode)
-        finally:
-            for index in open_:
-                self._pool.release(index)
-        return self._turns
+    def answer(self, pool: EnvPool, event: PoolEvent) -> bool:
+        """Takes in what came of the last message and sends the next; False once the play is over."""
+        ...
 
-    def _is_over(self, event: PoolEvent) -> bool:
-        index, task_id, result = event.episode, self._tasks[event.episode].id, event.step
-        if event.kind == "failure":
-            raise EnvironmentFailure(f"the expert's play of task {task_id} failed: {event.failure}")
+
+def _play(pool: EnvPool, tasks: Sequence[Task], players: Sequence[_Scripted]) -> None:
+    open_ = set(range(len(tasks)))
+    try:
+        for index, task in enumerate(tasks):
+            pool.reset(index, task)
+        while open_:
+            for event in pool.receive(None):
+                if event.episode in open_ and not players[event.episode].answer(pool, event):
+                    open_.discard(event.episode)
+                    pool.release(event.episode)
+    finally:
+        for index in open_:
+            pool.release(index)
+
+
+class _Recorder:
+    """Pairs what was seen with what was done about it."""
+
+    def __init__(self, task: Task):
+        self.task = task
+        self.turns: list[ScriptedTurn] = []
+        self._observation = self._action = ""
+
+    def _note(self, event: PoolEvent) -> StepResult | None:
+        """Takes in an observation or a step's result, which it returns."""
+        result = event.step
         if result is not None:
-            observation, action = self._asked.pop(index)
-            self._turns[index].append(ExpertTurn(observation=observation, action=action, reward=result.reward))
-            if result.done and result.success:
-                return True
-            if result.done or result.truncated:
-                raise EnvironmentFailure(f"the expert did not win task {task_id} in {len(self._turns[index])} steps")
-        if not self._plans[index]:
-            raise EnvironmentFailure(f"the expert's {len(self._turns[index])} actions do not win task {task_id}")
-        observation = result.observation if result is not None else event.observation
-        self._asked[index] = (observation, self._plans[index].popleft())
-        self._pool.step(index, self._asked[index][1])
-        return False
+            self.turns.append(ScriptedTurn(observation=self._observation, action=self._action, reward=result.reward))
+        self._observation = result.observation if result is not None else event.observation
+        return result
 
-    @staticmethod
-    def _plan(environment: Environment, task: Task) -> Sequence[str]:
+    def _do(self, pool: EnvPool, episode: int, action: str) -> None:
+        self._action = action
+        pool.step(episode, action)
+
+
+class _Expert(_Recorder):
+    def __init__(self, environment: Environment, task: Task):
+        super().__init__(task)
         actions = environment.expert_actions(task)
         if actions is None:
             raise EnvironmentFailure(f"no expert for task {task.id}; set sft.demonstrations=0 to start RL without SFT")
-        return actions
+        self._plan = deque(actions)
+
+    def answer(self, pool: EnvPool, event: PoolEvent) -> bool:
+        if event.kind == "failure":
+            raise EnvironmentFailure(f"the expert's play of task {self.task.id} failed: {event.failure}")
+        result = self._note(event)
+        if result is not None and result.done and result.success:
+            return False
+        if result is not None and (result.done or result.truncated):
+            raise EnvironmentFailure(f"the expert did not win task {self.task.id} in {len(self.turns)} steps")
+        if not self._plan:
+            raise EnvironmentFailure(f"the expert's {len(self.turns)} actions do not win task {self.task.id}")
+        self._do(pool, event.episode, self._plan.popleft())
+        return True
+
+
+class _Explorer(_Recorder):
+    def __init__(self, task: Task, rng: np.random.Generator):
+        super().__init__(task)
+        self._rng = rng
+        self.failure = ""
+
+    def answer(self, pool: EnvPool, event: PoolEvent) -> bool:
+        if event.kind == "failure":
+            self.failure = event.failure
+            return False
+        if event.kind != "admissible":
+            result = self._note(event)
+            if result is not None and (result.done or result.truncated):
+                return False
+            pool.ask_admissible(event.episode)
+            return True
+        if not event.admissible:
+            return False
+        self._do(pool, event.episode, event.admissible[int(self._rng.integers(len(event.admissible)))])
+        return True

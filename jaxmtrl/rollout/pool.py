@@ -29,9 +29,10 @@ class PoolEvent:
     """What became of one message of one episode."""
 
     episode: int
-    kind: Literal["observation", "step", "failure"]
+    kind: Literal["observation", "step", "admissible", "failure"]
     observation: str = ""  # of a reset
     step: StepResult | None = None  # of a step
+    admissible: tuple[str, ...] | None = None  # what could be done, or None if the environment does not know
     failure: str = ""  # environment, task, turn and what happened; an episode fails once, then nothing follows
 
 
@@ -44,6 +45,10 @@ class EnvPool(Protocol):
 
     def step(self, episode: int, action: str) -> None:
         """Queues one action of an open episode."""
+        ...
+
+    def ask_admissible(self, episode: int) -> None:
+        """Queues the question which actions of an open episode would do something now."""
         ...
 
     def release(self, episode: int) -> None:
@@ -134,16 +139,16 @@ class MultiprocessPool:
         Raises:
             ValueError: `episode` is not open, or the caller has been told that it failed.
         """
-        self._refuse_if_unusable()
-        opened = self._episodes.get(episode)
-        if opened is None:
-            raise ValueError(f"episode {episode} is not open; reset it first")
-        if opened.failed:
-            if not any(event.episode == episode for event in self._events):
-                raise ValueError(f"episode {episode} has failed; release it")
-            return
-        opened.turns += 1
-        opened.worker.send(Message(opened, "step", action, turn=opened.turns, timeout_s=self._step_timeout_s))
+        opened = self._open(episode)
+        if opened is not None:
+            opened.turns += 1
+            opened.worker.send(Message(opened, "step", action, turn=opened.turns, timeout_s=self._step_timeout_s))
+
+    def ask_admissible(self, episode: int) -> None:
+        """See EnvPool; fails and raises as `step` does."""
+        opened = self._open(episode)
+        if opened is not None:
+            opened.worker.send(Message(opened, "admissible", "", turn=opened.turns, timeout_s=self._step_timeout_s))
 
     def release(self, episode: int) -> None:
         """See EnvPool. Events of the episode that the caller has not received yet are dropped."""
@@ -180,6 +185,18 @@ class MultiprocessPool:
         self._finalizer()
         atexit.unregister(self._finalizer)
         self._slots, self._episodes, self._events = [], {}, []
+
+    def _open(self, episode: int) -> OpenEpisode | None:
+        """The open episode of this number; None if it failed and its event has not been received yet."""
+        self._refuse_if_unusable()
+        opened = self._episodes.get(episode)
+        if opened is None:
+            raise ValueError(f"episode {episode} is not open; reset it first")
+        if not opened.failed:
+            return opened
+        if not any(event.episode == episode for event in self._events):
+            raise ValueError(f"episode {episode} has failed; release it")
+        return None
 
     def _refuse_if_unusable(self) -> None:
         if not self._finalizer.alive:
@@ -243,10 +260,13 @@ class MultiprocessPool:
         number = message.episode.number
         if reply.kind == "failure":
             self._fail(message.episode, message.turn, f"{message.where} {reply.payload}")
+        elif reply.kind == "admissible":
+            known = reply.payload if isinstance(reply.payload, tuple) else None
+            self._events.append(PoolEvent(episode=number, kind="admissible", admissible=known))
         elif isinstance(reply.payload, StepResult):
             self._events.append(PoolEvent(episode=number, kind="step", step=reply.payload))
         else:
-            self._events.append(PoolEvent(episode=number, kind="observation", observation=reply.payload))
+            self._events.append(PoolEvent(episode=number, kind="observation", observation=str(reply.payload)))
 
     def _fail(self, opened: OpenEpisode, turn: int, what: str) -> None:
         if opened.failed:

@@ -47,14 +47,15 @@ class Message:
     """One thing to ask of a worker."""
 
     episode: OpenEpisode
-    kind: Literal["reset", "step"]
+    kind: Literal["reset", "step", "admissible"]
     payload: bytes | str
     turn: int  # 0 for the reset
     timeout_s: float
 
     @property
     def where(self) -> str:
-        return f"step {self.turn}" if self.turn else "reset"
+        where = f"step {self.turn}" if self.turn else "reset"
+        return where if self.kind != "admissible" else f"the list of admissible actions after {where}"
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
@@ -44,7 +44,7 @@ class Request:
     """Parent to worker."""
 
     serial: int  # counts the requests of one worker from 1
-    kind: Literal["reset", "step", "close"]
+    kind: Literal["reset", "step", "admissible", "close"]
     seat: int = 0
     payload: bytes | str = ""  # reset: a pickled Task, so that one that cannot be read costs one episode; step: action
 
@@ -54,8 +54,9 @@ class Reply:
     """Worker to parent: exactly one a request, besides the first, which has serial 0 and tells of the start."""
 
     serial: int
-    kind: Literal["ready", "observation", "step", "failure"]
-    payload: str | StepResult = ""  # failure: what happened, as the end of a sentence that begins "reset ..."
+    kind: Literal["ready", "observation", "step", "admissible", "failure"]
+    # failure: what happened, as the end of a sentence that begins "reset ..."; admissible: None where unknown
+    payload: str | StepResult | tuple[str, ...] | None = ""
 
 
 def frame(message: Request | Reply) -> bytes:
@@ -179,6 +180,8 @@ class _Seats:
         try:
             if request.kind == "reset":
                 return Reply(request.serial, "observation", self._reset(request))
+            if request.kind == "admissible":
+                return Reply(request.serial, "admissible", self._admissible(request.seat))
             return Reply(request.serial, "step", self._step(request))
         except _WrongAnswer as err:
             what = str(err)
@@ -211,6 +214,18 @@ class _Seats:
         if result.done or result.truncated:
             self._over.add(request.seat)
         return result
+
+    def _admissible(self, seat: int) -> tuple[str, ...] | None:
+        known = getattr(self._envs[seat], "admissible", None)  # not every environment knows
+        if known is None:
+            return None
+        commands: object = known()
+        if isinstance(commands, str) or not isinstance(commands, Sequence):
+            raise _WrongAnswer(f"returned {_describe(commands)}, wanted a sequence of str")
+        for command in commands:
+            if not isinstance(command, str):
+                raise _WrongAnswer(f"returned {_describe(command)} among its commands, wanted a str")
+        return tuple(str(command) for command in commands)
 
     def _discard(self, seat: int) -> str:
         """Closes and forgets the environment of a seat; returns what closing it raised, if anything."""

@@ -34,7 +34,11 @@ class ProbeEnv:
     def __init__(self, options):
         self.options = options
 
+    def admissible(self):
+        return self.payload["admissible"]
+
     def reset(self, task: Task) -> str:
+        self.payload = task.payload
         self.random = random.Random(task.seed)
         self.steps = 0
         return task.payload.get("observation", f"start {task.seed}")

@@ -7,9 +7,9 @@ import pytest
 import tiny
 
 from jaxmtrl.envs.base import load_environment
-from jaxmtrl.errors import TooManyFailures
+from jaxmtrl.errors import EnvironmentFailure, TooManyFailures
 from jaxmtrl.rollout.collect import Player, seeded_plays
-from jaxmtrl.rollout.demonstrate import demonstrate, demonstration_episode
+from jaxmtrl.rollout.demonstrate import demonstrate, explore, scripted_episode
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.text.template import chatml
 from jaxmtrl.text.tokenizer import byte_tokenizer
@@ -135,8 +135,33 @@ def test_the_expert_wins_and_its_words_become_a_ledger():
         played = demonstrate(environment, pool, tasks)
     for group, (task, turns) in enumerate(zip(tasks, played, strict=True)):
         assert [turn.action for turn in turns] == list(environment.expert_actions(task) or ())
-        episode = demonstration_episode(
+        episode = scripted_episode(
             task, turns, group=group, tokenizer=TOKENIZER, template=TEMPLATE, system_prompt="Play."
         )
         assert episode.success and sum(turn.reward for turn in episode.turns) == 1.0
         assert all(turn.action_ids[-1] == TEMPLATE.turn_end for turn in episode.turns)
+
+
+def test_random_play_does_admissible_things_to_the_end_and_is_the_same_again():
+    environment = load_environment(TOY, {})
+    tasks = environment.split("train").tasks[:4]
+    with make_pool() as pool:
+        plays = [explore(pool, tasks, seed=(seed,)) for seed in (0, 0, 1)]
+    assert plays[0] == plays[1] != plays[2]
+    env = environment.make_env()
+    for task, turns in zip(tasks, plays[0], strict=True):
+        observation, result = env.reset(task), None
+        for turn in turns:
+            assert turn.observation == observation and turn.action in env.admissible()
+            result = env.step(turn.action)
+            observation = result.observation
+        assert result is not None and (result.done or result.truncated)
+        assert env.admissible() == []
+
+
+def test_random_play_needs_an_environment_that_knows_what_can_be_done():
+    with make_pool("faulty_env:make", workers=1) as pool:
+        with pytest.raises(EnvironmentFailure, match="no admissible actions.*pretrain.plays"):
+            explore(pool, faulty_tasks("none", "none"), seed=(0,))
+        with pytest.raises(EnvironmentFailure, match=r"(?s)broken on purpose.*pretrain\.plays"):
+            explore(pool, [Task(id="x", seed=0, payload={"fault": "raise", "at_step": 0})], seed=(0,))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxmtrl.batch import as_text
 from jaxmtrl.errors import CapacityError
 from jaxmtrl.rl import advantages as adv
 from jaxmtrl.rl import losses
@@ -62,6 +63,13 @@ def random_episodes(seed, count=9):
 
 FIRST = episode(turn([5, 6], [7, 8], 0.5, [-0.1, -0.2]), turn([9], [10], 1.0, [-0.3]), group=4)
 CUT = episode(turn([5], [11, 12], 0.25, [-0.4, -0.5]), stop=EpisodeStop.TRUNCATED, group=2, tail=[13, 14])
+
+
+def test_as_text_everything_is_learnt_but_what_nothing_comes_before():
+    text = as_text(pack([FIRST, CUT], row_length=14, pad_id=99))
+    # the first token of either episode has nothing to be told from; of the last three columns, which hold no text, one
+    # is CUT's bootstrap column
+    np.testing.assert_array_equal(text.action_mask, [[0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0]])
 
 
 def test_every_column_of_a_small_batch():

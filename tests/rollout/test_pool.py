@@ -220,6 +220,29 @@ def test_answers_that_break_the_protocol_fail_and_say_what_was_got():
         assert type(result.reward) is float and type(result.done) is bool
 
 
+def test_admissible_actions_are_told_and_wrong_answers_are_named():
+    wrong = {
+        "returned str 'go', wanted a sequence of str": "go",
+        "returned int 3 among its commands, wanted a str": ["go", 3],
+        "raised KeyError": None,
+    }
+    with make_pool() as pool:
+        open_all(pool, [probe_task(admissible=["go", "stay"])])
+        pool.ask_admissible(0)
+        event = next_event(pool)
+        assert event.kind == "admissible" and event.admissible == ("go", "stay")
+        assert ask(pool, 0, "play on").startswith("1: on")  # asking is no step
+        for episode, (text, answer) in enumerate(wrong.items(), start=1):
+            pool.reset(episode, probe_task(**({"admissible": answer} if answer is not None else {})))
+            next_event(pool)
+            pool.ask_admissible(episode)
+            assert f"the list of admissible actions after reset {text}" in next_event(pool).failure
+    with make_pool("faulty_env:make") as pool:  # does not know
+        open_all(pool, [faulty_task("none")])
+        pool.ask_admissible(0)
+        assert next_event(pool).admissible is None
+
+
 def test_a_step_after_the_end_and_a_task_that_cannot_be_sent_fail_in_words():
     with make_pool() as pool:
         open_all(pool, [probe_task()])

@@ -1,0 +1,55 @@
+"""What a run imitates before it learns by itself: random play to read, expert play to follow."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from jaxmtrl.assembly import Parts
+from jaxmtrl.config.sections import Config
+from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore, scripted_episode
+from jaxmtrl.types import Episode, Task, Turn
+
+
+def random_plays(config: Config, parts: Parts) -> list[Episode]:
+    """`pretrain.plays` random plays of the training tasks, from the first on and over again, cut to a row's length.
+
+    Raises:
+        EnvironmentFailure: the environment tells no admissible actions.
+    """
+    count = config.pretrain.plays
+    tasks = [parts.train_tasks[index % len(parts.train_tasks)] for index in range(count)]
+    episodes = _ledger(config, parts, tasks, explore(parts.pool, tasks, seed=(config.run.seed,)))
+    cut = [dataclasses.replace(episode, turns=within(episode, config.batching.row_length)) for episode in episodes]
+    return [episode for episode in cut if episode.turns]
+
+
+def demonstrations(config: Config, parts: Parts) -> tuple[list[Episode], list[Episode]]:
+    """Training and validation episodes by the expert, from the first tasks of the training split."""
+    tasks = parts.train_tasks[: config.sft.demonstrations]
+    episodes = _ledger(config, parts, tasks, demonstrate(parts.environment, parts.pool, tasks))
+    training = len(episodes) - round(len(episodes) * config.sft.validation_share)
+    return episodes[:training], episodes[training:]
+
+
+def within(episode: Episode, tokens: int) -> tuple[Turn, ...]:
+    """The first turns of an episode, as many as fit into so many tokens."""
+    ends = itertools.accumulate(len(turn.prompt_ids) + len(turn.action_ids) for turn in episode.turns)
+    return tuple(turn for turn, end in zip(episode.turns, ends, strict=True) if end <= tokens)
+
+
+def _ledger(
+    config: Config, parts: Parts, tasks: Sequence[Task], plays: Sequence[Sequence[ScriptedTurn]]
+) -> list[Episode]:
+    return [
+        scripted_episode(
+            task,
+            turns,
+            group=group,
+            tokenizer=parts.tokenizer,
+            template=parts.template,
+            system_prompt=config.text.system_prompt,
+        )
+        for group, (task, turns) in enumerate(zip(tasks, plays, strict=True))
+    ]
