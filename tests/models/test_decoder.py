@@ -97,3 +97,9 @@ def test_axes_name_every_dimension():
         strict=True,
     ):
         assert len(names) == leaf.ndim
+
+
+def test_a_token_weighs_as_much_at_the_start_as_what_blocks_add_to_it():
+    """A table of much smaller numbers would be drowned, and copying a name would have to wait until it has grown."""
+    table = tiny.params()["policy"]["outside"]["embedding"]  # [259, 32]
+    np.testing.assert_allclose(np.std(table), 32**-0.5, rtol=0.05)

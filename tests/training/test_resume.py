@@ -97,7 +97,7 @@ def straight(tmp_path_factory) -> Path:
 
 
 def test_a_killed_run_ends_bit_equal(straight, tmp_path):
-    run_and_kill(tmp_path, after_step=4)  # the second of four RL iterations
+    run_and_kill(tmp_path, after_step=6)  # the second of four RL iterations
     done = run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "resuming" in done.stdout
