@@ -30,9 +30,11 @@ def _sentence(mistake: Mapping[str, Any], names: list[str]) -> str:
     """One line for one mistake that pydantic found."""
     place = ".".join(["env.options", *map(str, mistake["loc"])])
     if mistake["type"] == "unexpected_keyword_argument":
-        near = difflib.get_close_matches(str(mistake["loc"][-1]), names, n=1) if len(mistake["loc"]) == 1 else []
-        hint = f"; the nearest is {near[0]!r}" if near else "; the options are: " + ", ".join(names)
-        return f"{place} is not an option{hint if len(mistake['loc']) == 1 else ''}."
+        if len(mistake["loc"]) > 1:
+            return f"{place} is not an option; remove or rename it."
+        near = difflib.get_close_matches(str(mistake["loc"][-1]), names, n=1)
+        hint = f"the nearest is {near[0]!r}" if near else "the options are: " + ", ".join(names)
+        return f"{place} is not an option; {hint}."
     if mistake["type"] == "value_error":  # raised by a dataclass's own rules, which name their fields themselves
         return f"{place}: {mistake['ctx']['error']}."
     return f"{place}: {mistake['msg']}, got {mistake['input']!r}."

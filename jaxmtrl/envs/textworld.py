@@ -47,7 +47,7 @@ class TextWorldOptions:
     ] = "sparse"
     theme: Annotated[
         Literal["house", "basic", "plain"],
-        Field(description="names of rooms and things: rich words, letters and numbers, or letters and digits"),
+        Field(description="names of things: house rich words, basic box77 and Z-key, plain as basic with one digit"),
     ] = "house"
     cache_dir: Annotated[str, Field(min_length=1, description="folder of compiled games")] = ".cache/textworld"
     max_steps: Annotated[int | None, Field(ge=1, description="steps before a game is cut; none: by the level")] = None
@@ -215,10 +215,17 @@ def _mistakes(options: TextWorldOptions, splits: Mapping[str, SplitOptions]) -> 
         if not _seeds(split):
             mistakes.append(f"env.options.splits.{name}.exclude leaves no game of its {split.count}.")
     longest = max((_max_steps(options, split) for split in splits.values()), default=0)
-    if options.invalid_action_penalty * longest >= 1:
+    room = 0.5 if options.reward == "progress" else 1.0  # what a win pays more than any other end, without penalties
+    if options.invalid_action_penalty * longest >= room:
         mistakes.append(
             f"env.options.invalid_action_penalty {options.invalid_action_penalty:g} times max_steps {longest} must "
-            f"stay below 1, or a win could pay less than a loss; {0.8 / longest:.2g} would do."
+            f"stay below {room:g} with reward {options.reward}, or a win could pay less than a loss; "
+            f"{0.8 * room / longest:.2g} would do."
+        )
+    if options.games == "simple" and options.theme != "house":
+        mistakes.append(
+            f"env.options.theme {options.theme} means nothing with env.options.games: simple, whose names are fixed; "
+            "remove it."
         )
     for (name, one), (other_name, other) in itertools.combinations(splits.items(), 2):
         shared = set(_seeds(one)) & set(_seeds(other)) if _level(options, one) == _level(options, other) else set()

@@ -173,7 +173,7 @@ class _TextWorld:
         return [command for command in listed if command.split()[0] not in _ONLY_LOOKING]
 
     def remaining(self) -> int:
-        """Commands of the way to win that TextWorld knows from here; it may lead back first."""
+        """Commands of the way to win that TextWorld knows from here, which may lead back first; 0 if won or lost."""
         return len(self._state["policy_commands"] or ())
 
     def close(self) -> None:
@@ -193,7 +193,8 @@ class TextWorldEnv:
         Args:
             invalid_action_penalty: taken from the reward of an action that is no command.
             pay_progress: half of the reward is for changes of 1 - remaining commands / commands of the whole way, kept
-                in 0..1: a potential, so walking in circles earns nothing (Ng et al. 1999).
+                in 0..1. They add up to the progress at the end, so walking in circles earns nothing in the sum; with a
+                discount below 1 a step there and back keeps a part of it.
         """
         self._view = view
         self._penalty = invalid_action_penalty
@@ -252,7 +253,9 @@ class TextWorldEnv:
         """How much further on the way to win than before, in -1..1."""
         before = self._progress
         assert self._game is not None
-        self._progress = 1.0 if won else max(0.0, 1 - self._game.remaining() / max(self._whole, 1))
+        left = self._game.remaining()
+        ahead = max(0.0, 1 - left / max(self._whole, 1)) if left else 0.0  # no way left is no progress
+        self._progress = 1.0 if won else ahead
         return self._progress - before
 
     def _result(self, observation: str, screen: Screen | None) -> StepResult:

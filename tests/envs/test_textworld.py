@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("jericho")
@@ -121,6 +122,21 @@ def test_all_mistakes_in_options_at_once():
         )
     assert len(caught.value.mistakes) == 2
     assert "train and env.options.splits.heldout share 1 seeds of w2-o3-q4, from 10 on" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"invalid_action_penalty": 0.09}, "0.09 times max_steps 12 must stay below 1 with reward score"),
+        ({"invalid_action_penalty": 0.05, "reward": "progress"}, "below 0.5 with reward progress.*0.033 would do"),
+        ({"games": "simple", "theme": "plain"}, "theme plain means nothing with env.options.games: simple"),
+    ],
+)
+def test_options_that_do_not_go_together(options, part):
+    splits = {"train": {"first_seed": 1, "count": 1}}
+    with pytest.raises(ConfigError, match=part) as caught:
+        make({"splits": splits, **options})
+    assert len(caught.value.mistakes) == 1
 
 
 def test_excluded_seeds_are_no_tasks():
@@ -357,6 +373,19 @@ def test_losing_is_done_without_success(simple):
     _, results = play(simple, task, [*expert[: taken + 1], f"eat {food}"])
     assert results[-1].done and not results[-1].success and not results[-1].truncated
     assert sum(result.reward for result in results) < 1.0
+
+
+def test_a_lost_game_keeps_no_progress(cache):
+    """TextWorld knows no commands to win by then, which must not be taken for having won."""
+    simple = make({**simple_options(cache), "reward": "progress"})
+    task = simple.split("train").tasks[0]
+    expert = list(simple.expert_actions(task))
+    food = expert[-1].removeprefix("put ").removesuffix(" on stove")
+    taken = next(i for i, action in enumerate(expert) if action.startswith(f"take {food}"))
+    _, results = play(simple, task, [*expert[: taken + 1], f"eat {food}"])
+    assert results[-1].done and not results[-1].success
+    # seven of nine commands were done: half of 7/9 for progress is taken back
+    np.testing.assert_allclose(results[-1].reward, -0.5 * 7 / 9, atol=1e-9)
 
 
 def test_dense_rewards_add_up_to_one(simple):
