@@ -19,7 +19,7 @@ from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player
-from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate
+from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.sampling.engine import Engine
@@ -77,6 +77,21 @@ def tasks_of(environment: Environment, name: str, count: int | None, field: str)
     return tasks[:count] if count is not None else tasks
 
 
+def check(config: Config) -> Environment:
+    """Finds what is wrong between the config, the environment and the devices without making anything.
+
+    Raises:
+        ConfigError: a section asks for what the environment or the devices do not have.
+    """
+    make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    environment = load_environment(config.env.factory, config.env.options)
+    tasks_of(environment, config.env.train_split, None, "env.train_split")
+    tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")
+    for name, count in config.evaluation.splits.items():
+        tasks_of(environment, name, count, f"evaluation.splits.{name}")
+    return environment
+
+
 def assemble(config: Config, folder: RunFolder, progress: Progress, *, training: bool) -> Parts:
     """Makes the parts, cheapest first, so that a mistake is met before the minutes are spent.
 
@@ -85,15 +100,13 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
 
     Raises:
         ConfigError: a section asks for what the environment or the devices do not have.
+        EnvironmentFailure: pretraining is wanted, but the environment tells no admissible actions.
     """
+    environment = check(config)
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    environment = load_environment(config.env.factory, config.env.options)
-    train_tasks = tasks_of(environment, config.env.train_split, None, "env.train_split")
-    tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")
+    train_tasks = environment.split(config.env.train_split).tasks
     evaluated = [
-        task
-        for name, count in config.evaluation.splits.items()
-        for task in tasks_of(environment, name, count, f"evaluation.splits.{name}")
+        task for name, count in config.evaluation.splits.items() for task in environment.split(name).tasks[:count]
     ]
     prepare(environment, [*(train_tasks if training else ()), *evaluated], progress)
     pool = MultiprocessPool(
@@ -105,6 +118,8 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
         recycle_after=config.rollout.recycle_after,
     )
     try:
+        if training and config.pretrain.plays:  # find out now whether it tells what can be done
+            explore(pool, train_tasks[:1], seed=(config.run.seed,), max_failed_share=config.rollout.max_failed_share)
         tokenizer = make_tokenizer(config, folder, environment, pool, train_tasks)
         template = chatml(tokenizer)
         progress.message(f"template: {audit(template.render, tokenizer).describe()}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from jaxmtrl.assembly import Parts
 from jaxmtrl.config.sections import Config
+from jaxmtrl.errors import CapacityError
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore, scripted_episode
 from jaxmtrl.types import Episode, Task, Turn
 
@@ -17,12 +18,27 @@ def random_plays(config: Config, parts: Parts) -> list[Episode]:
 
     Raises:
         EnvironmentFailure: the environment tells no admissible actions.
+        TooManyFailures: more than rollout.max_failed_share of the plays failed.
+        CapacityError: none has a turn that a row has room for.
     """
-    count = config.pretrain.plays
+    count, row = config.pretrain.plays, config.batching.row_length
     tasks = [parts.train_tasks[index % len(parts.train_tasks)] for index in range(count)]
-    episodes = _ledger(config, parts, tasks, explore(parts.pool, tasks, seed=(config.run.seed,)))
-    cut = [dataclasses.replace(episode, turns=within(episode, config.batching.row_length)) for episode in episodes]
-    return [episode for episode in cut if episode.turns]
+    plays = explore(
+        parts.pool,
+        tasks,
+        seed=(config.run.seed,),
+        max_failed_share=config.rollout.max_failed_share,
+        at_once=config.rollout.open_episodes,
+    )
+    episodes = _ledger(config, parts, tasks, plays)
+    cut = [dataclasses.replace(episode, turns=within(episode, row)) for episode in episodes]
+    kept = [episode for episode in cut if episode.turns]
+    if not kept:
+        raise CapacityError(
+            f"no first turn of {count} random plays fits batching.row_length ({row}): raise it, or set pretrain.plays "
+            "to 0."
+        )
+    return kept
 
 
 def demonstrations(config: Config, parts: Parts) -> tuple[list[Episode], list[Episode]]:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from jaxmtrl.envs.base import Environment
-from jaxmtrl.errors import EnvironmentFailure
+from jaxmtrl.errors import EnvironmentFailure, TooManyFailures
 from jaxmtrl.rollout.pool import EnvPool, PoolEvent
 from jaxmtrl.text.template import ChatTemplate
 from jaxmtrl.text.tokenizer import Tokenizer
@@ -30,32 +30,50 @@ class ScriptedTurn:
     reward: float
 
 
-def demonstrate(environment: Environment, pool: EnvPool, tasks: Sequence[Task]) -> list[list[ScriptedTurn]]:
+def demonstrate(
+    environment: Environment, pool: EnvPool, tasks: Sequence[Task], *, at_once: int = 64
+) -> list[list[ScriptedTurn]]:
     """The turns of the expert's play of each task, in the order of `tasks`; every one ends won.
+
+    Args:
+        at_once: games open at a time; each costs its simulator's memory.
 
     Raises:
         EnvironmentFailure: there is no expert, its play failed, or it did not win.
     """
     experts = [_Expert(environment, task) for task in tasks]
-    _play(pool, tasks, experts)
+    _play(pool, tasks, experts, at_once)
     return [expert.turns for expert in experts]
 
 
-def explore(pool: EnvPool, tasks: Sequence[Task], *, seed: Sequence[int]) -> list[list[ScriptedTurn]]:
+def explore(
+    pool: EnvPool, tasks: Sequence[Task], *, seed: Sequence[int], max_failed_share: float, at_once: int = 64
+) -> list[list[ScriptedTurn]]:
     """The turns of one random play of each task, in the order of `tasks`: any admissible action, to the end.
 
-    A play that fails keeps the turns it had. The same seed gives the same plays, whichever game answers first.
+    A play that fails has no turns. The same seed gives the same plays, whichever game answers first.
+
+    Args:
+        max_failed_share: share of failed plays above which it raises.
+        at_once: games open at a time; each costs its simulator's memory.
 
     Raises:
-        EnvironmentFailure: the environment tells no admissible actions, or no play had a turn.
+        TooManyFailures: names the last failure.
+        EnvironmentFailure: the environment tells no admissible actions.
     """
     explorers = [_Explorer(task, np.random.default_rng((*seed, index))) for index, task in enumerate(tasks)]
-    _play(pool, tasks, explorers)
+    _play(pool, tasks, explorers, at_once)
+    failed = [explorer for explorer in explorers if explorer.failure]
+    if tasks and len(failed) / len(tasks) > max_failed_share:
+        raise TooManyFailures(
+            f"{len(failed)} of {len(tasks)} random plays failed (rollout.max_failed_share is {max_failed_share:g}). "
+            f"The last one: {failed[-1].failure}"
+        )
     if tasks and not any(explorer.turns for explorer in explorers):
-        why = explorers[0].failure.strip() or "no admissible actions"
         raise EnvironmentFailure(
-            f"random play of {len(tasks)} tasks found nothing to do: {why}. "
-            "Have the environment list them (env.options.show_admissible for TextWorld), or set pretrain.plays to 0."
+            "random play found nothing to do, because the environment tells no admissible actions. Have it list them "
+            "(env.options.show_admissible: true for TextWorld, a method `admissible` for your own), or set "
+            "pretrain.plays to 0."
         )
     return [explorer.turns for explorer in explorers]
 
@@ -69,7 +87,7 @@ def scripted_episode(
     template: ChatTemplate,
     system_prompt: str,
 ) -> Episode:
-    """Turns as a won episode, for imitation; log-probs 0, since no policy sampled them."""
+    """Turns as an episode to imitate; log-probs 0, since no policy sampled them, and won, however it ended."""
     transcript = Transcript(template, tokenizer, system_prompt)
     for turn in turns:
         transcript.observe(turn.observation)
@@ -94,12 +112,14 @@ class _Scripted(Protocol):
         ...
 
 
-def _play(pool: EnvPool, tasks: Sequence[Task], players: Sequence[_Scripted]) -> None:
-    open_ = set(range(len(tasks)))
+def _play(pool: EnvPool, tasks: Sequence[Task], players: Sequence[_Scripted], at_once: int) -> None:
+    waiting, open_ = deque(range(len(tasks))), set[int]()
     try:
-        for index, task in enumerate(tasks):
-            pool.reset(index, task)
-        while open_:
+        while waiting or open_:
+            while waiting and len(open_) < at_once:
+                index = waiting.popleft()
+                open_.add(index)
+                pool.reset(index, tasks[index])
             for event in pool.receive(None):
                 if event.episode in open_ and not players[event.episode].answer(pool, event):
                     open_.discard(event.episode)
@@ -160,7 +180,8 @@ class _Explorer(_Recorder):
 
     def answer(self, pool: EnvPool, event: PoolEvent) -> bool:
         if event.kind == "failure":
-            self.failure = event.failure
+            self.failure = event.failure.strip()
+            self.turns.clear()  # how far it came before it broke may depend on the machine
             return False
         if event.kind != "admissible":
             result = self._note(event)

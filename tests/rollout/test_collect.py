@@ -146,7 +146,10 @@ def test_random_play_does_admissible_things_to_the_end_and_is_the_same_again():
     environment = load_environment(TOY, {})
     tasks = environment.split("train").tasks[:4]
     with make_pool() as pool:
-        plays = [explore(pool, tasks, seed=(seed,)) for seed in (0, 0, 1)]
+        plays = [
+            explore(pool, tasks, seed=(seed,), max_failed_share=0.0, at_once=at_once)
+            for seed, at_once in ((0, 1), (0, 4), (1, 4))
+        ]
     assert plays[0] == plays[1] != plays[2]
     env = environment.make_env()
     for task, turns in zip(tasks, plays[0], strict=True):
@@ -162,6 +165,15 @@ def test_random_play_does_admissible_things_to_the_end_and_is_the_same_again():
 def test_random_play_needs_an_environment_that_knows_what_can_be_done():
     with make_pool("faulty_env:make", workers=1) as pool:
         with pytest.raises(EnvironmentFailure, match="no admissible actions.*pretrain.plays"):
-            explore(pool, faulty_tasks("none", "none"), seed=(0,))
-        with pytest.raises(EnvironmentFailure, match=r"(?s)broken on purpose.*pretrain\.plays"):
-            explore(pool, [Task(id="x", seed=0, payload={"fault": "raise", "at_step": 0})], seed=(0,))
+            explore(pool, faulty_tasks("none", "none"), seed=(0,), max_failed_share=1.0)
+
+
+def test_random_plays_that_break_are_counted():
+    """Three plays, of which one breaks in its reset: a third."""
+    sound = [Task(id=str(seed), seed=seed, payload={"admissible": ["play on"]}) for seed in range(2)]
+    broken = Task(id="2", seed=2, payload={"admissible": ["play on"], "observation": 7})
+    with make_pool("probe_env:make", workers=1) as pool:
+        plays = explore(pool, [*sound, broken], seed=(0,), max_failed_share=0.4)
+        assert [len(turns) for turns in plays] == [3, 3, 0]
+        with pytest.raises(TooManyFailures, match="1 of 3 random plays failed.*max_failed_share is 0.3.*wanted a str"):
+            explore(pool, [*sound, broken], seed=(0,), max_failed_share=0.3)
