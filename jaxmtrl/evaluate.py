@@ -8,7 +8,7 @@ import sys
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parses the command line, plays, prints a table and one JSON line a split."""
+    """Parses the command line, plays, prints one JSON line a split."""
     from jaxmtrl.config.help import describe_config
     from jaxmtrl.errors import JaxmtrlError
 

@@ -93,6 +93,12 @@ def _params(folder: RunFolder, policy: str, parts: Any) -> Any:
             have = ", ".join(STAGES[step] for step in ended) or "none yet"
             raise JaxmtrlError(f"{folder.path} has no policy {policy!r}; stages that have ended: {have}.")
         assert stage_ends is not None
+        kept = stage_ends.position(number)["stage"]
+        if kept != policy:
+            raise JaxmtrlError(
+                f"{folder.path} was written by a version with other stages: its policy {number} is {kept!r}, not "
+                f"{policy!r}. Evaluate it with that version."
+            )
         abstract = abstract_state(parts.network, parts.optimizers["sft"], parts.mesh)
         return stage_ends.arrays(number, {"params": abstract.params})["params"]
     checkpoints = Checkpoints(folder.checkpoints, keep=None) if folder.checkpoints.exists() else None

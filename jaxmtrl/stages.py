@@ -15,6 +15,12 @@ KINDS: dict[str, Kind] = {
     "critic_warmup": "critic",
     "rl": "policy",
 }
+RATES = {  # the field that sets a stage's learning rate
+    "pretrain": "pretrain.learning_rate",
+    "sft": "sft.learning_rate",
+    "critic_warmup": "optimizer.critic_learning_rate",
+    "rl": "optimizer.learning_rate",
+}
 EVALUATED = ("untrained", "pretrain", "sft", "rl")  # the policies of the final table
 
 

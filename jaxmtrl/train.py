@@ -1,4 +1,4 @@
-"""`python -m jaxmtrl.train --config F [section.field=value …]`: demonstrations, SFT, critic warm-up, RL, evaluation.
+"""`python -m jaxmtrl.train --config F [section.field=value …]`: pretraining, SFT, critic warm-up, RL, evaluation.
 
 Thin on purpose: every environment process imports this module again, so nothing heavy is imported at its top.
 """

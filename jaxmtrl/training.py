@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmtrl.assembly import Parts, assemble
+from jaxmtrl.assembly import Parts, assemble, check
 from jaxmtrl.batch import TokenBatch, as_text
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.sections import Config, PretrainSection, SftSection
@@ -35,7 +35,7 @@ from jaxmtrl.rollout.feed import Feed
 from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import RunFolder
-from jaxmtrl.stages import DONE, EVALUATED, KINDS, STAGES, Position
+from jaxmtrl.stages import DONE, EVALUATED, KINDS, RATES, STAGES, Position
 from jaxmtrl.types import Episode
 
 
@@ -53,8 +53,6 @@ class Trainer:
         self._began = time.monotonic()
         self._restore()
         self.metrics = MetricsWriter.resume(folder.path, self.position.step, tensorboard=config.log.tensorboard)
-
-    # The loop.
 
     def run(self) -> dict[str, Any]:
         """Goes on from the position to the end and returns what result.json holds."""
@@ -105,27 +103,29 @@ class Trainer:
             on_epoch: called with the number of finished epochs; gives metrics.
             last: called with the number of finished epochs before each; True ends the stage early.
         """
-        self.progress.stage(kind, total=section.epochs, done=self.position.iteration)
+        starts = range(0, len(episodes), section.batch_episodes)
+        self.progress.stage(kind, total=section.epochs * len(starts), done=self.position.iteration * len(starts))
+        validation = None
         for epoch in range(self.position.iteration, section.epochs):
             if last(epoch):
                 break
             rng = np.random.default_rng((self.config.run.seed, STAGES.index(kind), epoch))
             shuffled = rng.permutation(len(episodes))
             losses: list[dict[str, float]] = []
-            for start in range(0, len(shuffled), section.batch_episodes):
+            for start in starts:
                 chosen = [episodes[i] for i in shuffled[start : start + section.batch_episodes]]
                 batch = self._put(chosen, capacity=section.batch_episodes, text=kind == "pretrain")
                 losses.append(self._update(kind, batch, None, epochs=1, rng=rng))
+                self.progress.advance(1, loss=losses[-1].get(f"loss/{kind}"), validation=validation)
             values = {name: float(np.mean([loss[name] for loss in losses if name in loss])) for name in losses[0]}
             values |= on_epoch(epoch + 1)
+            validation = values.get("loss/validation")
             self._finish_iteration(kind, values, [], force=epoch + 1 == section.epochs)
-            self.progress.advance(1, loss=values[f"loss/{kind}"], validation=values.get("loss/validation"))
 
     def _critic_warmup(self) -> None:
-        section = self.config.critic_warmup
-        if self.config.algorithm.name != "ppo":
-            return
-        self._play_and_learn("critic_warmup", section.iterations, epochs=section.epochs)
+        if self.config.algorithm.name == "ppo":
+            section = self.config.critic_warmup
+            self._play_and_learn("critic_warmup", section.iterations, epochs=section.epochs)
 
     def _rl(self) -> None:
         self._play_and_learn("rl", self.config.rl.iterations, epochs=self.config.algorithm.epochs)
@@ -172,18 +172,16 @@ class Trainer:
             "speed/tokens_per_s": tokens / (ended - began),
             "batch/packing": self._packing,
         }
-        every = config.evaluation.every
-        if stage == "rl" and every and (iteration + 1) % every == 0 and iteration + 1 < iterations:
+        every, last = config.evaluation.every, iteration + 1 == iterations
+        if stage == "rl" and every and (iteration + 1) % every == 0 and not last:
             values |= self._glance()
-        self._finish_iteration(stage, values, episodes, force=iteration + 1 == iterations)
+        self._finish_iteration(stage, values, episodes, force=last)
         self.progress.advance(
             1,
             success=values["episode/success"],
             value_loss=values.get("loss/value") if stage == "critic_warmup" else None,
             tokens_per_s=values["speed/tokens_per_s"],
         )
-
-    # Its parts.
 
     def _play(self, stage: str, iteration: int) -> list[Episode]:
         """One batch of training episodes by the weights that the engine holds."""
@@ -298,8 +296,8 @@ class Trainer:
     def _finish_iteration(
         self, stage: str, values: dict[str, float], episodes: Sequence[Episode], *, force: bool
     ) -> None:
-        position = self.position
-        self.position = dataclasses.replace(position, iteration=position.iteration + 1, step=position.step + 1)
+        before = self.position
+        self.position = dataclasses.replace(before, iteration=before.iteration + 1, step=before.step + 1)
         self.metrics.write(self.position.step, stage, values)
         sampled = [episode for episode in episodes if episode.failed][: self.config.log.episodes]
         sampled += [episode for episode in episodes if not episode.failed][: self.config.log.episodes - len(sampled)]
@@ -324,9 +322,8 @@ class Trainer:
         self._save()
 
     def _save(self) -> None:
-        now = time.monotonic()
-        wall_s, self._began = self.position.wall_s + now - self._began, now
-        self.position = dataclasses.replace(self.position, wall_s=wall_s)
+        began, self._began = self._began, time.monotonic()
+        self.position = dataclasses.replace(self.position, wall_s=self.position.wall_s + self._began - began)
         arrays = {"state": self.state} | ({"best": self._best} if self._best is not None else {})
         position = dataclasses.asdict(self.position) | {"has_best": self._best is not None}
         self.checkpoints.save(self._checkpoint_number(), arrays, position)
@@ -362,7 +359,8 @@ class Trainer:
         raise NonFiniteError(
             f"{int(metrics.nonfinite)} optimizer steps of {self.position.stage} step {self.position.step + 1} met a "
             f"loss or gradient that is not finite; parameters were left as they were. Rows: {path}. Last good "
-            f"checkpoint: {good}. Lower optimizer.learning_rate or optimizer.gradient_clip, then start again."
+            f"checkpoint: {good}. Lower {RATES[self.position.stage]} or optimizer.gradient_clip, and start again under "
+            "another run.name."
         )
 
     def _result(self) -> dict[str, Any]:
@@ -391,6 +389,7 @@ def train(config: Config) -> dict[str, Any]:
     Raises:
         JaxmtrlError: whatever the person at the keyboard can mend.
     """
+    check(config)  # before there is a folder, which another config could not use
     folder = RunFolder.open(config)
     with (
         Progress(console_every_s=config.log.console_every_s) as progress,

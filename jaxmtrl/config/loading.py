@@ -44,7 +44,7 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     config, schema_mistakes = _validate(data)
     mistakes += schema_mistakes
     if mistakes or config is None:
-        raise ConfigError(str(path), mistakes)
+        raise ConfigError(f"{path} with {len(overrides)} overrides" if overrides else str(path), mistakes)
     return config
 
 

@@ -181,6 +181,17 @@ def _dual_clip_is_off_or_above_one(config: Config) -> str | None:
     )
 
 
+@_rule("algorithm.name", "algorithm.gamma", "algorithm.discount_per")
+def _rloo_discounts_nothing(config: Config) -> str | None:
+    algorithm = config.algorithm
+    if algorithm.name != "rloo" or (algorithm.gamma == 1 and algorithm.discount_per == "token"):
+        return None
+    return (
+        f"algorithm.gamma: got {algorithm.gamma:g} with discount_per {algorithm.discount_per}, wanted 1 and token with "
+        "algorithm.name rloo, whose returns are not discounted; set both, or algorithm.name to ppo"
+    )
+
+
 @_rule("pretrain.batch_episodes", "pretrain.plays")
 def _a_pretraining_batch_fits_the_plays(config: Config) -> str | None:
     batch, plays = config.pretrain.batch_episodes, config.pretrain.plays

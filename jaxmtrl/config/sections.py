@@ -124,12 +124,12 @@ class AlgorithmSection:
         Literal["ppo", "rloo"], setting("ppo: critic and GAE; rloo: leave-one-out baseline of the group")
     ] = "ppo"
     group_size: Annotated[Positive, setting("G, plays of one task in a batch")] = 1
-    gamma: Annotated[Share, setting("discount, per what discount_per says")] = 1.0
+    gamma: Annotated[Share, setting("discount of ppo, per what discount_per says")] = 1.0
     discount_per: Annotated[
         Literal["token", "turn"],
         setting("where gamma counts: at every action token, or once a turn, at its last action token"),
     ] = "token"
-    lam: Annotated[Share, setting("lambda of GAE")] = 1.0
+    lam: Annotated[Share, setting("lambda of GAE, for ppo")] = 1.0
     bootstrap_truncated: Annotated[
         bool,
         setting(
@@ -198,7 +198,7 @@ class PretrainSection:
     ] = 0
     epochs: Annotated[Positive, setting("passes over the plays")] = 1
     batch_episodes: Annotated[Positive, setting("plays an optimizer step")] = 8
-    learning_rate: Annotated[Above0, setting("of pretraining")] = 1e-3
+    learning_rate: Annotated[Above0, setting("learning rate of pretraining")] = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
@@ -208,7 +208,7 @@ class SftSection:
     ] = 64
     epochs: Annotated[Positive, setting("passes over the demonstrations at most")] = 4
     batch_episodes: Annotated[Positive, setting("demonstrations an optimizer step")] = 16
-    learning_rate: Annotated[Above0, setting("of SFT")] = 1e-3
+    learning_rate: Annotated[Above0, setting("learning rate of SFT")] = 1e-3
     validation_share: Annotated[
         float, setting("share of demonstrations kept to choose the best epoch", ge=0.0, lt=1.0)
     ] = 0.1

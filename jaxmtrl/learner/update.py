@@ -86,7 +86,7 @@ def update(
 
     Args:
         minibatches: K, static.
-        targets: fields [n, M, T]; None for sft.
+        targets: fields [n, M, T]; None for pretrain and sft.
         order: i32 [epochs, n], see `device.micro_batch_order`.
     """
 

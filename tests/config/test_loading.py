@@ -142,6 +142,10 @@ def test_one_wrong_override_is_one_message(tmp_path, override, message):
         (["algorithm.minibatches=9", "rl.tasks_per_iteration=4", "algorithm.group_size=2"], ["got 9", "8 episodes"]),
         (["rollout.overlap=true"], ["algorithm.importance_cap: got 0", "rollout.overlap"]),
         (["algorithm.dual_clip=0.5"], ["algorithm.dual_clip: got 0.5", "above 1"]),
+        (
+            ["algorithm.name=rloo", "algorithm.group_size=2", "algorithm.discount_per=turn", "algorithm.gamma=0.5"],
+            ["algorithm.gamma: got 0.5 with discount_per turn", "rloo"],
+        ),
         (["pretrain.plays=4"], ["pretrain.batch_episodes: got 8", "pretrain.plays (4)"]),
         (["sft.batch_episodes=65"], ["sft.batch_episodes: got 65", "sft.demonstrations (64)"]),
         (

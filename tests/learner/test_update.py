@@ -30,7 +30,7 @@ ALGORITHM = AlgorithmSection(
 )
 ROWS = [[12, 9], [17], [7, 7, 7], [24], [10], [14, 8], [9], [13]]
 MICRO_BATCHES, MICRO_ROWS, LENGTH = 4, 8, 24
-KINDS = ("pretrain", "sft", "critic", "policy")
+KINDS = ("sft", "critic", "policy")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def cut(batch: TokenBatch, pieces: int, mesh) -> DeviceBatch:
 def learn(learner: Learner, kind, state, batch: DeviceBatch, order=None):
     """One update against a reference that differs from the policy; returns (state, metrics)."""
     targets = None
-    if kind not in ("pretrain", "sft"):
+    if kind != "sft":
         scores = learner.score(state.params, batch)
         ref = jnp.where(batch.rows.action_mask, scores.logprobs - 0.3, 0.0)
         targets, _ = learner.targets(batch, scores, jax.device_put(ref, scores.logprobs.sharding))

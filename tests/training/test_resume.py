@@ -96,8 +96,9 @@ def straight(tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_killed_run_ends_bit_equal(straight, tmp_path):
-    run_and_kill(tmp_path, after_step=6)  # the second of four RL iterations
+@pytest.mark.parametrize("after_step", [1, 7])  # the first of two pretraining epochs, the second of four RL iterations
+def test_a_killed_run_ends_bit_equal(straight, tmp_path, after_step):
+    run_and_kill(tmp_path, after_step=after_step)
     done = run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "resuming" in done.stdout
@@ -121,7 +122,7 @@ def test_a_killed_run_ends_bit_equal(straight, tmp_path):
 def test_the_result_has_every_policy(straight):
     result = json.loads((straight / "tiny" / "result.json").read_text())
     assert set(result) == {"splits", "seed", "model_params", "wall_s"}
-    for policy in ("untrained", "sft", "rl"):
+    for policy in ("untrained", "pretrain", "sft", "rl"):
         figures = result["splits"]["heldout"][policy]
         assert figures["n"] + figures["failed"] == 4
         low, high = figures["ci95"]
@@ -140,6 +141,13 @@ def test_another_config_is_refused_with_the_fields_named(straight):
     assert done.returncode == 2
     assert "optimizer.learning_rate" in done.stderr and "algorithm.gamma" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_config_that_the_environment_refuses_leaves_no_folder(tmp_path):
+    """Else the corrected command would find a folder that belongs to another config."""
+    done = run(tmp_path, "env.options.reward=foo")
+    assert done.returncode == 2 and "env.options.reward" in done.stderr
+    assert not (tmp_path / "tiny").exists()
 
 
 def test_evaluate_plays_a_kept_policy(straight):
