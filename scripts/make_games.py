@@ -2,8 +2,8 @@
 
 python scripts/make_games.py --config configs/quickstart.yaml [--splits train=200] [section.field=value ...]
 
-Without --splits (which may be repeated): the first training tasks that SFT, critic warm-up and RL can reach, and what
-evaluation plays. Games that are there already cost nothing; a run builds what is missing anyway.
+Without --splits (which may be repeated): the first training tasks that the stages can reach, and what evaluation
+plays. Games that are there already cost nothing; a run builds what is missing anyway.
 """
 
 from __future__ import annotations

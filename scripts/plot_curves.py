@@ -3,7 +3,7 @@
     python scripts/plot_curves.py runs/quickstart [runs/second …] --out curve.png
 
 Left: success of the training episodes over RL iterations. Right: success on the held-out tasks before training, after
-SFT and after RL, with 95 % intervals, from each run's result.json.
+pretraining, SFT and RL, with 95 % intervals, from each run's result.json.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ def draw(runs: list[Path], out: Path, split: str) -> None:
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), constrained_layout=True)
-    for number, run in enumerate(runs):
+    results = [json.loads((run / RESULT_FILE).read_text(encoding="utf-8")) for run in runs]
+    splits = [result["splits"][split] for result in results]
+    policies = [policy for policy in POLICIES if any(policy in by for by in splits)]  # pretraining is optional
+    for number, (run, result, by) in enumerate(zip(runs, results, splits, strict=True)):
         records = [r for r in read_records(run / METRICS_FILE) if r["stage"] == "rl" and "episode/success" in r]
         success = [record["episode/success"] for record in records]
         iterations = range(1, len(success) + 1)
-        result = json.loads((run / RESULT_FILE).read_text(encoding="utf-8"))
         colour, label = f"C{number}", f"seed {result['seed']}"
         left.plot(iterations, success, color=colour, alpha=0.25, linewidth=1)
         left.plot(iterations, smoothed(success), color=colour, label=label)
-        by = result["splits"][split]
-        policies = [policy for policy in POLICIES if policy in by]  # pretraining is optional
-        places = [place + 0.08 * (number - (len(runs) - 1) / 2) for place in range(len(policies))]
-        heights = [by[policy]["success"] for policy in policies]
+        own = [policy for policy in policies if policy in by]
+        places = [policies.index(policy) + 0.08 * (number - (len(runs) - 1) / 2) for policy in own]
+        heights = [by[policy]["success"] for policy in own]
         errors = [
-            [by[policy]["success"] - by[policy]["ci95"][0] for policy in policies],
-            [by[policy]["ci95"][1] - by[policy]["success"] for policy in policies],
+            [by[policy]["success"] - by[policy]["ci95"][0] for policy in own],
+            [by[policy]["ci95"][1] - by[policy]["success"] for policy in own],
         ]
         right.errorbar(places, heights, yerr=errors, fmt="o", color=colour, capsize=3, label=label)
     left.set(xlabel="PPO iteration", ylabel="success", title="training games, sampled play", ylim=(0, 1))
@@ -71,7 +72,11 @@ def main() -> int:
     if missing:
         print(f"error: not there: {', '.join(missing)}. Give folders of finished runs.", file=sys.stderr)
         return 2
-    draw(arguments.runs, arguments.out, arguments.split)
+    try:
+        draw(arguments.runs, arguments.out, arguments.split)
+    except KeyError as err:
+        print(f"error: a run has no result for the split {err}; give --split another name.", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -2,7 +2,7 @@
 # Sets up, then checks everything: lint, format, import floors, types, tests.
 #
 #   bash scripts/test.sh                     the whole check
-#   bash scripts/test.sh -m slow tests/rl    arguments go on to pytest
+#   bash scripts/test.sh -k gae tests/rl     arguments go on to pytest
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 started=$SECONDS
