@@ -118,8 +118,9 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
         recycle_after=config.rollout.recycle_after,
     )
     try:
-        if training and config.pretrain.plays:  # find out now whether it tells what can be done
-            explore(pool, train_tasks[:1], seed=(config.run.seed,), max_failed_share=config.rollout.max_failed_share)
+        if training and config.pretrain.plays:
+            # Find out now whether it tells what can be done; by a few tasks, as one broken game should not stop a run.
+            explore(pool, train_tasks[:8], seed=(config.run.seed,), max_failed_share=config.rollout.max_failed_share)
         tokenizer = make_tokenizer(config, folder, environment, pool, train_tasks)
         template = chatml(tokenizer)
         progress.message(f"template: {audit(template.render, tokenizer).describe()}")

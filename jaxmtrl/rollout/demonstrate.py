@@ -54,7 +54,7 @@ def explore(
     A play that fails has no turns. The same seed gives the same plays, whichever game answers first.
 
     Args:
-        max_failed_share: share of failed plays above which it raises.
+        max_failed_share: share of failed plays above which it raises; it also does if all failed.
         at_once: games open at a time; each costs its simulator's memory.
 
     Raises:
@@ -64,7 +64,7 @@ def explore(
     explorers = [_Explorer(task, np.random.default_rng((*seed, index))) for index, task in enumerate(tasks)]
     _play(pool, tasks, explorers, at_once)
     failed = [explorer for explorer in explorers if explorer.failure]
-    if tasks and len(failed) / len(tasks) > max_failed_share:
+    if tasks and (len(failed) == len(tasks) or len(failed) / len(tasks) > max_failed_share):
         raise TooManyFailures(
             f"{len(failed)} of {len(tasks)} random plays failed (rollout.max_failed_share is {max_failed_share:g}). "
             f"The last one: {failed[-1].failure}"

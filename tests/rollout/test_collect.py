@@ -175,5 +175,11 @@ def test_random_plays_that_break_are_counted():
     with make_pool("probe_env:make", workers=1) as pool:
         plays = explore(pool, [*sound, broken], seed=(0,), max_failed_share=0.4)
         assert [len(turns) for turns in plays] == [3, 3, 0]
+        with pytest.raises(TooManyFailures, match="1 of 1"):
+            explore(pool, [broken], seed=(0,), max_failed_share=1.0)
         with pytest.raises(TooManyFailures, match="1 of 3 random plays failed.*max_failed_share is 0.3.*wanted a str"):
             explore(pool, [*sound, broken], seed=(0,), max_failed_share=0.3)
+        # One of these actions breaks the game, most often after some turns; nothing of such a play is kept.
+        risky = [Task(id=str(n), seed=n, payload={"admissible": ["play on", "play", "nan"]}) for n in range(16)]
+        plays = explore(pool, risky, seed=(0,), max_failed_share=1.0)
+        assert {len(turns) for turns in plays} == {0, 3}
