@@ -425,18 +425,36 @@ def test_a_failed_build_names_level_and_seed(tmp_path, custom):
     assert reports == [(1, 2)] and is_made(made)
 
 
-def test_sharing_the_parsed_knowledge_base_changes_no_game(custom):
-    """The builder parses the rules once a process; a game made after a parse of its own is the same."""
-    pytest.importorskip("textworld")
+def test_a_game_is_the_one_that_textworld_itself_would_make(custom, tmp_path):
+    """The builder shares parsed rules and leaves out Inform's index: walkthrough, page and Z-code stay the same."""
     code = (
-        "import json; from jaxmtrl.envs import textworld_games as g\n"
-        "from textworld.generator.data import KnowledgeBase\n"
-        "spec = g.GameSpec(level='w2-o3-q4', theme='basic', seed=102, path='x.z8')\n"
-        "options = g._game_options(spec, 'x.z8'); options.kb = KnowledgeBase.load()\n"
-        "print(json.dumps(g._make_custom(options)[1].__dict__))"
+        "import json, sys; from jaxmtrl.envs import textworld_games as g\n"
+        "from textworld.generator import compile_game; from textworld.generator.data import KnowledgeBase\n"
+        "spec = g.GameSpec(level='w2-o3-q4', theme='basic', seed=102, path=sys.argv[1])\n"
+        "options = g._game_options(spec, spec.path); options.kb = KnowledgeBase.load()\n"
+        "game, info = g._make_custom(options); compile_game(game, options)\n"
+        "print(json.dumps(info.__dict__))"
     )
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert json.loads(out.splitlines()[-1]) == read_info(custom[0].split("train").tasks[1].payload["path"]).__dict__
+    theirs = tmp_path / "102.z8"
+    run = [sys.executable, "-c", code, str(theirs)]
+    out = subprocess.run(run, check=True, capture_output=True, text=True).stdout
+    ours = Path(custom[0].split("train").tasks[1].payload["path"])
+    assert json.loads(out.splitlines()[-1]) == read_info(str(ours)).__dict__
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert ours.with_suffix(".json").read_text() == theirs.with_suffix(".json").read_text()
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):
+    """INFORM_HOME may name a folder of the user's own; what its compiler said is in the error."""
+    compilers = tmp_path / "share" / "inform7" / "Compilers"
+    compilers.mkdir(parents=True)
+    (compilers / "ni").write_text("#!/bin/sh\necho 'the world is too big'; exit 3\n")
+    (compilers / "ni").chmod(0o755)
+    monkeypatch.setenv("INFORM_HOME", str(tmp_path))
+    spec = GameSpec(level="w2-o3-q4", theme="basic", seed=5, path=str(tmp_path / "games" / "5.z8"))
+    with pytest.raises(EnvironmentFailure, match=r"seed 5: .*ni ended with exit code 3: the world is too big"):
+        build_games([spec], 1, nothing)
+    assert list((tmp_path / "games").iterdir()) == []
 
 
 def test_an_invalid_action_costs_its_penalty_and_a_win_still_pays_more_than_any_loss(custom):
