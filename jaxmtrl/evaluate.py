@@ -10,12 +10,13 @@ import sys
 def main(arguments: list[str] | None = None) -> int:
     """Parses the command line, plays, prints one JSON line a split."""
     from jaxmtrl.config.help import describe_config
+    from jaxmtrl.envs.help import describe_environments
     from jaxmtrl.errors import JaxmtrlError
 
     parser = argparse.ArgumentParser(
         prog="python -m jaxmtrl.evaluate",
         description="Plays fixed tasks with a policy of a run: success with its 95 % interval, steps, invalid actions.",
-        epilog="Fields of the run's config:\n\n" + describe_config(),
+        epilog=f"Fields of the run's config:\n\n{describe_config()}\n{describe_environments()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--run", required=True, metavar="DIR", help="run folder, for example runs/quickstart")

@@ -13,12 +13,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Parses the command line, runs, and turns errors meant for people into one message and exit code 2."""
     from jaxmtrl.config.help import describe_config
     from jaxmtrl.config.loading import load_config
+    from jaxmtrl.envs.help import describe_environments
     from jaxmtrl.errors import JaxmtrlError
 
     parser = argparse.ArgumentParser(
         prog="python -m jaxmtrl.train",
         description="Trains the run that a config describes. Starting the same command again resumes it.",
-        epilog=describe_config(),
+        epilog=f"{describe_config()}\n{describe_environments()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="YAML file with one mapping a section")

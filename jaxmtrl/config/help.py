@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from textwrap import wrap
-from typing import Any
-
-from jaxmtrl.config.catalogue import SettingInfo, fields_of, section_abouts, settings
-
-_WIDTH = 110
+from jaxmtrl.config.catalogue import fields_of, section_abouts, settings
 
 
 def describe_config() -> str:
@@ -25,17 +19,6 @@ def describe_config() -> str:
     for section, about in section_abouts().items():
         lines.append(f"{section}: {about}")
         for field in fields_of(section):
-            lines += _paragraph(settings()[f"{section}.{field}"])
+            lines += settings()[f"{section}.{field}"].paragraph()
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _paragraph(info: SettingInfo) -> list[str]:
-    default = "(required)" if info.required else f"= {_yaml_like(info.default)}"
-    head = f"  {info.path} {default}   ({info.wanted})"
-    return [head, *wrap(info.about, width=_WIDTH, initial_indent="      ", subsequent_indent="      ")]
-
-
-def _yaml_like(value: Any) -> str:
-    """A default as one would write it in YAML on one line."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value)

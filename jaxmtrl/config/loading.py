@@ -22,6 +22,7 @@ from jaxmtrl.config.rules import broken_rules
 from jaxmtrl.config.sections import Config
 from jaxmtrl.config.yaml_format import YamlError, read_yaml, write_yaml
 from jaxmtrl.errors import ConfigError
+from jaxmtrl.fields import dotted, lookup, nearest, show
 
 _CONFIG = TypeAdapter(Config)
 _PLACEHOLDERS = {"run.name": "unnamed", "env.factory": "module:function"}  # only to check the rest for mistakes
@@ -78,8 +79,8 @@ def differing_fields(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     left, right = _leaves(_plain(a)), _leaves(_plain(b))
     lines = []
     for path in dict.fromkeys([*left, *right]):
-        old = _show(left[path]) if path in left else "absent"
-        new = _show(right[path]) if path in right else "nothing"
+        old = show(left[path]) if path in left else "absent"
+        new = show(right[path]) if path in right else "nothing"
         if path not in left or path not in right or not _same(left[path], right[path]):
             lines.append(f"{path}: {old} in the run folder, {new} given")
     return lines
@@ -97,7 +98,7 @@ def _read_file(path: Path) -> tuple[dict[str, Any], list[str]]:
     except YamlError as err:
         raise ConfigError(str(path), [str(err)]) from err
     if not isinstance(data, dict):
-        got = "an empty file" if data is None else f"{_show(data)}"
+        got = "an empty file" if data is None else f"{show(data)}"
         raise ConfigError(
             str(path), [f"got {got}, wanted a mapping of sections ({', '.join(section_names())}), such as 'run:'"]
         )
@@ -177,16 +178,15 @@ def _rules_on_the_rest(data: dict[str, Any], wrong: set[str]) -> list[str]:
 
 def _explain(kind: str, loc: tuple[int | str, ...], got: Any) -> str:
     """One schema mistake in our words: dotted path, got, wanted, cure."""
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    path = dotted(loc)
     if kind == "unexpected_keyword_argument":
         return _explain_unknown(loc)
-    info = settings().get(".".join(str(part) for part in loc[:2]))
+    info = lookup(settings(), loc)
     if info is None:  # a whole section
         if kind == "missing":
             return f"{path}: missing, wanted a section ({section_abouts()[path]}); add '{path}:' with its fields"
-        return f"{path}: got {_show(got)}, wanted a mapping with fields such as {', '.join(fields_of(path)[:3])}"
-    what = "missing" if kind == "missing" else f"got {_show(got)}"
-    return f"{path}: {what}, wanted {info.wanted} ({info.about})"
+        return f"{path}: got {show(got)}, wanted a mapping with fields such as {', '.join(fields_of(path)[:3])}"
+    return info.mistake(path, got, missing=kind == "missing")
 
 
 def _explain_unknown(loc: tuple[int | str, ...]) -> str:
@@ -197,8 +197,9 @@ def _explain_unknown(loc: tuple[int | str, ...]) -> str:
     else:
         what, neighbours, here = "field", fields_of(str(loc[0])), f"{loc[0]}."
     elsewhere = [known for known in settings() if known.split(".")[1] == name]
-    near = elsewhere or [here + match for match in difflib.get_close_matches(name, neighbours, n=1)]
-    cure = f"did you mean {near[0]}?" if near else f"known are {', '.join(neighbours)}"
+    close = nearest(name, neighbours)
+    near = elsewhere[0] if elsewhere else here + close if close else ""
+    cure = f"did you mean {near}?" if near else f"known are {', '.join(neighbours)}"
     return f"{path}: unknown {what}; {cure}"
 
 
@@ -226,9 +227,3 @@ def _same(a: Any, b: Any) -> bool:
     return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True) or (
         a == b and isinstance(a, bool) == isinstance(b, bool)
     )
-
-
-def _show(value: Any) -> str:
-    """A value as one would write it in YAML on one line, shortened."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -62,6 +62,10 @@ class TextWorldOptions:
     )
     show_inventory: Annotated[bool, Field(description="say what is carried, in every observation")] = False
     show_description: Annotated[bool, Field(description="describe the room in every observation")] = False
+    track_state: Annotated[
+        bool,
+        Field(description="follow the game's state, by which algorithm gigpo knows turns that began alike (slower)"),
+    ] = False
     reward: Annotated[
         Literal["score", "progress"],
         Field(description="score: the game's own; progress: half of it, and half for the steps on the way to win"),
@@ -105,6 +109,7 @@ class TextWorldEnvironment:
                 admissible=options.show_admissible,
                 inventory=options.show_inventory,
                 description=options.show_description,
+                track_state=options.track_state,
             ),
             options.invalid_action_penalty,
             pay_progress=options.reward == "progress",

@@ -163,7 +163,7 @@ def _compile(game: Any, path: Path) -> None:
     (project / "Source").mkdir(parents=True)
     (project / "Source" / "story.ni").write_text(generate_inform7_source(game), "utf-8")
     (project / "uuid.txt").touch()  # Inform asks for it
-    inform = Path(os.environ.get("INFORM_HOME", I7_DEFAULT_PATH)) / "share" / "inform7"
+    inform = Path(os.environ.get("INFORM_HOME") or str(I7_DEFAULT_PATH)) / "share" / "inform7"
     compilers = inform / "Compilers"
     to_inform6 = ["--internal", str(inform / "Internal"), "--format=.z8", "--project", str(project), "-noindex"]
     _run([str(compilers / "ni"), *to_inform6])

@@ -17,7 +17,8 @@ import pytest
 pytest.importorskip("jericho")
 pytest.importorskip("tatsu")
 
-from jaxmtrl.envs.textworld import make
+from jaxmtrl.envs.help import describe_environments
+from jaxmtrl.envs.textworld import SplitOptions, TextWorldOptions, make
 from jaxmtrl.envs.textworld_games import GameSpec, build_games, is_made, level_sizes, read_info
 from jaxmtrl.envs.textworld_player import REFUSED, read_screen, refuses
 from jaxmtrl.errors import ConfigError, EnvironmentFailure
@@ -107,8 +108,10 @@ def test_all_mistakes_in_options_at_once():
     with pytest.raises(ConfigError) as caught:
         make({"theem": "basic", "max_steps": 0, "splits": {"train": {"count": 1}}})
     text = str(caught.value)
-    assert "the nearest is 'theme'" in text and "env.options.max_steps" in text
-    assert "env.options.splits.train.first_seed" in text and len(caught.value.mistakes) == 3
+    assert "env.options.theem: unknown option; did you mean theme?" in text
+    assert "env.options.max_steps: got 0, wanted integer or null >= 1 (steps before a game is cut" in text
+    assert "env.options.splits.train.first_seed: missing, wanted integer >= 0 and < 2147483648" in text
+    assert len(caught.value.mistakes) == 3
     with pytest.raises(ConfigError) as caught:
         make(
             {
@@ -122,6 +125,34 @@ def test_all_mistakes_in_options_at_once():
         )
     assert len(caught.value.mistakes) == 2
     assert "train and env.options.splits.heldout share 1 seeds of w2-o3-q4, from 10 on" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"theme": "plane"}, 'env.options.theme: got "plane", wanted house | basic | plain .*; did you mean plain?'),
+        ({"max_steps": "12"}, 'env.options.max_steps: got "12", wanted integer'),
+        ({"show_admissible": 1}, "env.options.show_admissible: got 1, wanted true or false"),
+        ({"splits": {"a": {"first_seed": 1, "cont": 2}}}, "env.options.splits.a.cont: unknown .*; did you mean count?"),
+        ({"splits": {"a": {"first_seed": 1, "count": 2, "exclude": [1, "x"]}}}, 'exclude[1]: got "x", wanted list of'),
+        ({"splits": {"a": 3}}, "env.options.splits.a: got 3, wanted mapping of name to fields"),
+        ({"splits": [1]}, "env.options.splits: got [1], wanted mapping of name to fields"),
+    ],
+)
+def test_one_wrong_option_is_one_sentence(options, sentence):
+    pattern = ".*".join(re.escape(part) for part in sentence.split(".*"))
+    with pytest.raises(ConfigError, match=pattern):
+        make(options)
+
+
+def test_help_lists_every_option_of_the_environments():
+    page = describe_environments()
+    for field in (
+        *TextWorldOptions.__dataclass_fields__,
+        *(f"splits.NAME.{f}" for f in SplitOptions.__dataclass_fields__),
+    ):
+        assert f"  env.options.{field} " in page
+    assert "env.factory jaxmtrl.envs.toy:make" in page and "(house | basic | plain)" in page
 
 
 @pytest.mark.parametrize(

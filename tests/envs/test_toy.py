@@ -102,7 +102,9 @@ def test_mistakes_in_options_come_all_at_once():
     with pytest.raises(ConfigError) as caught:
         load_environment("jaxmtrl.envs.toy:make", {"max_step": 3, "train_tasks": 0, "reward": "rich"})
     text = str(caught.value)
-    assert "the nearest is 'max_steps'" in text and "env.options.train_tasks" in text and "env.options.reward" in text
+    assert "env.options.max_step: unknown option; did you mean max_steps?" in text
+    assert "env.options.train_tasks: got 0, wanted integer >= 1 (games of the train split)" in text
+    assert 'env.options.reward: got "rich", wanted sparse | dense' in text
     with pytest.raises(ConfigError, match="at most 2160"):
         make({"train_tasks": 2150})
     with pytest.raises(ConfigError, match="it has: train, heldout, harder"):
