@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from jaxmtrl.assembly import Parts
 from jaxmtrl.config.sections import Config
 from jaxmtrl.errors import CapacityError
+from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore, scripted_episode
 from jaxmtrl.types import Episode, Task, Turn
 
 
-def random_plays(config: Config, parts: Parts) -> list[Episode]:
+def random_plays(config: Config, parts: Parts, progress: Progress) -> list[Episode]:
     """`pretrain.plays` random plays of the training tasks, from the first on and over again, cut to a row's length.
 
     Raises:
@@ -23,12 +24,14 @@ def random_plays(config: Config, parts: Parts) -> list[Episode]:
     """
     count, row = config.pretrain.plays, config.batching.row_length
     tasks = [parts.train_tasks[index % len(parts.train_tasks)] for index in range(count)]
+    progress.stage("random play", total=count)
     plays = explore(
         parts.pool,
         tasks,
         seed=(config.run.seed,),
         max_failed_share=config.rollout.max_failed_share,
         at_once=config.rollout.open_episodes,
+        on_played=progress.advance,
     )
     episodes = _ledger(config, parts, tasks, plays)
     cut = [dataclasses.replace(episode, turns=within(episode, row)) for episode in episodes]
@@ -41,10 +44,18 @@ def random_plays(config: Config, parts: Parts) -> list[Episode]:
     return kept
 
 
-def demonstrations(config: Config, parts: Parts) -> tuple[list[Episode], list[Episode]]:
+def demonstrations(config: Config, parts: Parts, progress: Progress) -> tuple[list[Episode], list[Episode]]:
     """Training and validation episodes by the expert, from the first tasks of the training split."""
     tasks = parts.train_tasks[: config.sft.demonstrations]
-    episodes = _ledger(config, parts, tasks, demonstrate(parts.environment, parts.pool, tasks))
+    progress.stage("expert play", total=len(tasks))
+    plays = demonstrate(
+        parts.environment,
+        parts.pool,
+        tasks,
+        at_once=config.rollout.open_episodes,
+        on_played=progress.advance,
+    )
+    episodes = _ledger(config, parts, tasks, plays)
     training = len(episodes) - round(len(episodes) * config.sft.validation_share)
     return episodes[:training], episodes[training:]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxmtrl.assembly import assemble, tasks_of, use_compilation_cache
+from jaxmtrl.assembly import assemble, use_compilation_cache
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.errors import JaxmtrlError
@@ -18,6 +18,7 @@ from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import CONFIG_FILE, RunFolder
 from jaxmtrl.stages import KINDS, STAGES
+from jaxmtrl.tasks import tasks_of
 from jaxmtrl.types import Episode
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-from jaxmtrl.learner.objective import Kind
+if TYPE_CHECKING:  # the name alone: whoever only asks for the order of the stages need not start jax
+    from jaxmtrl.learner.objective import Kind
 
 STAGES = ("untrained", "pretrain", "sft", "critic_warmup", "rl")
 DONE = "done"  # the stage of a position after the last one
@@ -34,4 +36,5 @@ class Position:
     wall_s: float = 0.0  # spent so far, interruptions left out
     best_epoch: int = 0  # of SFT, by validation loss
     best_loss: float | None = None
+    dials: dict = dataclasses.field(default_factory=dict)  # of `learner.dials.DialState`; empty at the start
     results: dict[str, dict[str, dict]] = dataclasses.field(default_factory=dict)  # split → policy → figures

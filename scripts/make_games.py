@@ -2,8 +2,8 @@
 
 python scripts/make_games.py --config configs/quickstart.yaml [--splits train=200] [section.field=value ...]
 
-Without --splits (which may be repeated): the first training tasks that the stages can reach, and what evaluation
-plays. Games that are there already cost nothing; a run builds what is missing anyway.
+Without --splits (which may be repeated): the training tasks that the stages will play, and what evaluation plays.
+Games that are there already cost nothing; a run builds what is missing anyway.
 """
 
 from __future__ import annotations
@@ -13,19 +13,9 @@ import sys
 import time
 
 from jaxmtrl.config.loading import load_config
-from jaxmtrl.config.sections import Config
 from jaxmtrl.envs.base import load_environment
 from jaxmtrl.errors import JaxmtrlError
-from jaxmtrl.types import Task
-
-
-def needed_splits(config: Config) -> dict[str, int]:
-    """How many tasks of which split a run of `config` can reach, at most; a split may have fewer."""
-    rounds = config.critic_warmup.iterations + config.rl.iterations
-    train = max(config.sft.demonstrations, config.pretrain.plays, rounds * config.rl.tasks_per_iteration)
-    needed = dict(config.evaluation.splits)
-    needed[config.env.train_split] = max(train, needed.get(config.env.train_split, 0))
-    return needed
+from jaxmtrl.tasks import tasks_evaluated, tasks_in_use
 
 
 def _count(text: str) -> tuple[str, int]:
@@ -57,9 +47,11 @@ def main() -> int:
     try:
         config = load_config(arguments.config, arguments.overrides)
         environment = load_environment(config.env.factory, config.env.options)
-        tasks: list[Task] = []
-        for name, count in (dict(arguments.splits) if arguments.splits else needed_splits(config)).items():
-            tasks += list(environment.split(name).tasks)[:count]
+        if arguments.splits:
+            tasks = [task for name, count in arguments.splits for task in environment.split(name).tasks[:count]]
+        else:
+            train_tasks = environment.split(config.env.train_split).tasks
+            tasks = [*tasks_in_use(config, train_tasks), *tasks_evaluated(config, environment)]
         environment.prepare(tasks, _reporter(every_s=5.0))
     except JaxmtrlError as err:
         print(err, file=sys.stderr)

@@ -6,7 +6,7 @@ Either becomes a token ledger like any other.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,23 +31,35 @@ class ScriptedTurn:
 
 
 def demonstrate(
-    environment: Environment, pool: EnvPool, tasks: Sequence[Task], *, at_once: int = 64
+    environment: Environment,
+    pool: EnvPool,
+    tasks: Sequence[Task],
+    *,
+    at_once: int = 64,
+    on_played: Callable[[], None] = lambda: None,
 ) -> list[list[ScriptedTurn]]:
     """The turns of the expert's play of each task, in the order of `tasks`; every one ends won.
 
     Args:
         at_once: games open at a time; each costs its simulator's memory.
+        on_played: called after every play.
 
     Raises:
         EnvironmentFailure: there is no expert, its play failed, or it did not win.
     """
     experts = [_Expert(environment, task) for task in tasks]
-    _play(pool, tasks, experts, at_once)
+    _play(pool, tasks, experts, at_once, on_played)
     return [expert.turns for expert in experts]
 
 
 def explore(
-    pool: EnvPool, tasks: Sequence[Task], *, seed: Sequence[int], max_failed_share: float, at_once: int = 64
+    pool: EnvPool,
+    tasks: Sequence[Task],
+    *,
+    seed: Sequence[int],
+    max_failed_share: float,
+    at_once: int = 64,
+    on_played: Callable[[], None] = lambda: None,
 ) -> list[list[ScriptedTurn]]:
     """The turns of one random play of each task, in the order of `tasks`: any admissible action, to the end.
 
@@ -56,13 +68,14 @@ def explore(
     Args:
         max_failed_share: share of failed plays above which it raises; it also does if all failed.
         at_once: games open at a time; each costs its simulator's memory.
+        on_played: called after every play.
 
     Raises:
         TooManyFailures: names the last failure.
         EnvironmentFailure: the environment tells no admissible actions.
     """
     explorers = [_Explorer(task, np.random.default_rng((*seed, index))) for index, task in enumerate(tasks)]
-    _play(pool, tasks, explorers, at_once)
+    _play(pool, tasks, explorers, at_once, on_played)
     failed = [explorer for explorer in explorers if explorer.failure]
     if tasks and (len(failed) == len(tasks) or len(failed) / len(tasks) > max_failed_share):
         raise TooManyFailures(
@@ -112,7 +125,9 @@ class _Scripted(Protocol):
         ...
 
 
-def _play(pool: EnvPool, tasks: Sequence[Task], players: Sequence[_Scripted], at_once: int) -> None:
+def _play(
+    pool: EnvPool, tasks: Sequence[Task], players: Sequence[_Scripted], at_once: int, on_played: Callable[[], None]
+) -> None:
     waiting, open_ = deque(range(len(tasks))), set[int]()
     try:
         while waiting or open_:
@@ -124,6 +139,7 @@ def _play(pool: EnvPool, tasks: Sequence[Task], players: Sequence[_Scripted], at
                 if event.episode in open_ and not players[event.episode].answer(pool, event):
                     open_.discard(event.episode)
                     pool.release(event.episode)
+                    on_played()
     finally:
         for index in open_:
             pool.release(index)
