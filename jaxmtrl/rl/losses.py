@@ -14,11 +14,26 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxmtrl.rl.episodes import spread
+from jaxmtrl.rl.masked import masked_bucket_count, masked_bucket_mean
+
 # exp(20) is 5e8: far outside any clip range and still finite in f32, squared as well.
 MAX_LOG_RATIO = 20.0
 
-LossMean = Literal["token", "sequence_token_mean", "sequence_token_sum"]
+LossMean = Literal["token", "sequence_token_mean", "sequence_token_sum", "constant"]
 KlKind = Literal["k1", "k2", "k3"]
+
+
+def log_ratio(logprobs: Array, fixed_logprobs: Array, mask: Array) -> Array:
+    """logprobs - fixed_logprobs, clamped to +-20 without gradient beyond; f32 [B, T], 0 off the mask.
+
+    Args:
+        logprobs: f32 [B, T]; the gradient flows through it.
+        fixed_logprobs: f32 [B, T], held fixed.
+        mask: bool [B, T].
+    """
+    logprobs, fixed_logprobs = _kept(mask, logprobs, fixed_logprobs)
+    return jnp.clip(logprobs - jax.lax.stop_gradient(fixed_logprobs), -MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def policy_ratio(logprobs: Array, old_logprobs: Array, mask: Array) -> Array:
@@ -32,22 +47,36 @@ def policy_ratio(logprobs: Array, old_logprobs: Array, mask: Array) -> Array:
     Returns:
         f32 [B, T], 0 off the mask. The log-ratio is clamped to +-20, without gradient beyond.
     """
-    return jnp.where(mask, jnp.exp(_log_ratio(logprobs, old_logprobs, mask)), 0.0)
+    return jnp.where(mask, jnp.exp(log_ratio(logprobs, old_logprobs, mask)), 0.0)
 
 
-def importance_weights(logprobs: Array, behaviour_logprobs: Array, mask: Array, *, cap: float) -> Array:
-    """Truncated importance weights min(π / μ, cap) of tokens that an older policy μ sampled; 0 off the mask.
+def pooled_logprobs(logprobs: Array, old_logprobs: Array, mask: Array, bucket_ids: Array, num_buckets: int) -> Array:
+    """Log-probs whose ratio to the old ones is the same all over a bucket: the geometric mean of its tokens' ratios.
 
-    Correct the policy gradient for play by older weights, a token at a time (Espeholt et al., arXiv 1802.01561); no
-    gradient flows through them.
+        pooled_t = old_t + mean over the bucket of (logprobs - old)
+
+    in value, while the gradient of pooled_t is that of logprobs_t alone. So `policy_ratio`, `clipped_policy_loss` and
+    `clip_fraction` of (pooled, old) are those of GSPO, whose ratio and clip are an episode's. Weighted 1 / N_e within
+    an episode of N_e tokens and one advantage, the loss has the value and the gradient of
+    -min(s A, clip(s) A), s = exp(mean of log-ratios); with advantages that differ by token each token pulls by its own.
 
     Args:
-        logprobs: f32 [B, T], of the policy that is about to be updated, at the sampling temperature.
-        behaviour_logprobs: f32 [B, T], of the sampler.
-        mask: bool [B, T].
-        cap: largest weight, at least 1.
+        logprobs: f32 [B, T], of the policy; the gradient flows through it.
+        old_logprobs: f32 [B, T], held fixed.
+        mask: bool [B, T]; the mean is over these tokens of the bucket.
+        bucket_ids: i32 [B, T], in 0..num_buckets-1 on the mask: `segment_ids` for episodes, `turns.turn_buckets` for
+            turns. A bucket must not be cut over several calls.
+        num_buckets: fixed when compiled.
+
+    Returns:
+        f32 [B, T], 0 off the mask; exactly the old log-probs where the policy is the old one.
+
+    Source: Zheng et al. 2025 (GSPO), https://arxiv.org/abs/2507.18071.
     """
-    return jax.lax.stop_gradient(jnp.minimum(policy_ratio(logprobs, behaviour_logprobs, mask), cap))
+    logprobs, old_logprobs = _kept(mask, logprobs, old_logprobs)
+    means = masked_bucket_mean(logprobs - old_logprobs, mask, bucket_ids, num_buckets)
+    pooled = jax.lax.stop_gradient(old_logprobs + spread(means, bucket_ids, mask))
+    return pooled + (logprobs - jax.lax.stop_gradient(logprobs))
 
 
 def clipped_policy_loss(
@@ -139,7 +168,7 @@ def kl_estimate(logprobs: Array, ref_logprobs: Array, mask: Array, *, kind: KlKi
 
     Source: Schulman 2020, http://joschu.net/blog/kl-approx.html.
     """
-    difference = _log_ratio(logprobs, ref_logprobs, mask)
+    difference = log_ratio(logprobs, ref_logprobs, mask)
     if kind == "k1":
         return difference
     if kind == "k2":
@@ -149,34 +178,70 @@ def kl_estimate(logprobs: Array, ref_logprobs: Array, mask: Array, *, kind: KlKi
     raise ValueError(f"kind must be k1, k2 or k3, got {kind!r}")
 
 
-def kl_penalised_rewards(rewards: Array, logprobs: Array, ref_logprobs: Array, mask: Array, *, kl_coef: float) -> Array:
-    """Takes the drift from the reference out of the reward: r_t - kl_coef * k1_t on every action token.
+def kl_loss(logprobs: Array, ref_logprobs: Array, mask: Array, *, kind: KlKind) -> Array:
+    """The KL to the reference as a loss: the value of `kl_estimate` of any kind, and always the gradient of k2.
+
+    The gradient of the KL is E[d * grad logprobs]: its other term, E[grad logprobs], is 0. Token by token that is the
+    slope of k2 = d^2 / 2. The slope of k1 is the term that averages to 0, and that of k3, 1 - exp(-d), is another
+    divergence's. So the kind says what is reported and k2 what is learnt.
+
+    Args:
+        logprobs: f32 [B, T], of the policy, near the one that sampled the tokens; the gradient flows through it.
+        ref_logprobs: f32 [B, T], held fixed.
+        mask: bool [B, T].
+        kind: as for `kl_estimate`.
+
+    Returns:
+        f32 [B, T], 0 off the mask.
+
+    Source: Liu et al. 2025, "Rethinking KL Regularization in RLHF", https://arxiv.org/abs/2510.01555.
+    """
+    value = kl_estimate(logprobs, ref_logprobs, mask, kind=kind)
+    slope = kl_estimate(logprobs, ref_logprobs, mask, kind="k2")
+    return jax.lax.stop_gradient(value) + (slope - jax.lax.stop_gradient(slope))
+
+
+def kl_penalised_rewards(
+    rewards: Array,
+    logprobs: Array,
+    ref_logprobs: Array,
+    mask: Array,
+    *,
+    kl_coef: Array | float,
+    kind: KlKind = "k1",
+) -> Array:
+    """Takes the drift from the reference out of the reward: r_t - kl_coef * kl_t on every action token.
 
     In the reward the KL is a cost of acting like any other: it goes through the advantages, and no gradient flows
-    through the penalty itself.
+    through the penalty itself. There k1, unbiased and signed, is the one whose expected gradient is that of the KL.
 
     Args:
         rewards: f32 [B, T].
         logprobs, ref_logprobs: f32 [B, T], of the policy before the update and of the reference; both held fixed.
         mask: bool [B, T], action tokens.
-        kl_coef: >= 0.
+        kl_coef: >= 0; a float, or f32 [] where it changes from one update to the next.
+        kind: as for `kl_estimate`.
 
     Returns:
         f32 [B, T], 0 off the mask.
     """
     (rewards,) = _kept(mask, rewards)
-    penalty = jax.lax.stop_gradient(kl_estimate(logprobs, ref_logprobs, mask, kind="k1"))
+    penalty = jax.lax.stop_gradient(kl_estimate(logprobs, ref_logprobs, mask, kind=kind))
     return rewards - kl_coef * penalty
 
 
-def loss_weights(action_mask: Array, segment_ids: Array, *, num_episodes: int, mean: LossMean) -> Array:
+def loss_weights(
+    action_mask: Array, segment_ids: Array, *, num_episodes: int, mean: LossMean, constant: int = 1
+) -> Array:
     """What each token's loss counts; the loss is sum(weights * per_token), with denominators of the whole batch.
 
     With N action tokens in all, N_e in episode e, and M episodes that have any:
 
-        token                1 / N            the mean over tokens; long episodes weigh more
-        sequence_token_mean  1 / (M N_e)      the mean over episodes of their token means; episodes weigh the same
-        sequence_token_sum   1 / M            the mean over episodes of their token sums
+        token                1 / N               the mean over tokens; long episodes weigh more
+        sequence_token_mean  1 / (M N_e)         the mean over episodes of their token means; episodes weigh the same
+        sequence_token_sum   1 / M               the mean over episodes of their token sums
+        constant             1 / (M constant)    the same in the size of a mean, with nothing that depends on lengths
+                                                 (Dr. GRPO)
 
     Call it on everything one optimizer step learns from, then cut the weights along with the rows.
 
@@ -184,25 +249,28 @@ def loss_weights(action_mask: Array, segment_ids: Array, *, num_episodes: int, m
         action_mask: bool [B, T].
         segment_ids: i32 [B, T], in 0..E-1 on action tokens; an episode may lie in several rows.
         num_episodes: E.
-        mean: one of the three.
+        mean: one of the four.
+        constant: > 0, in tokens, say the most an episode can have; read if `mean` is constant.
 
     Returns:
         f32 [B, T], 0 off-action; all 0 if there is no action token.
+
+    Raises:
+        ValueError: for another mean.
     """
-    chex.assert_equal_shape([action_mask, segment_ids])
-    chex.assert_type(action_mask, bool)
-    bucket = jnp.where(action_mask, segment_ids, num_episodes)  # one more than there are, for what is in none
-    tokens = jax.ops.segment_sum(jnp.ones(bucket.size), bucket.ravel(), num_segments=num_episodes + 1)
-    tokens = tokens[:num_episodes]  # [E], action tokens of each episode
+    tokens = masked_bucket_count(action_mask, segment_ids, num_episodes)  # [E]
     episodes = jnp.maximum(jnp.sum(tokens > 0), 1)
     if mean == "token":
-        weights = jnp.broadcast_to(1.0 / jnp.maximum(jnp.sum(action_mask), 1), action_mask.shape)
+        weights = 1.0 / jnp.maximum(jnp.sum(action_mask), 1)
     elif mean == "sequence_token_mean":
-        weights = 1.0 / (episodes * jnp.maximum(tokens, 1)[jnp.where(action_mask, segment_ids, 0)])
+        weights = spread(1.0 / (episodes * jnp.maximum(tokens, 1.0)), segment_ids, action_mask)
     elif mean == "sequence_token_sum":
-        weights = jnp.broadcast_to(1.0 / episodes, action_mask.shape)
+        weights = 1.0 / episodes
+    elif mean == "constant":
+        weights = 1.0 / (episodes * constant)
     else:
-        raise ValueError(f"mean must be token, sequence_token_mean or sequence_token_sum, got {mean!r}")
+        means = "token, sequence_token_mean, sequence_token_sum or constant"
+        raise ValueError(f"mean must be {means}, got {mean!r}")
     return jnp.where(action_mask, weights, 0.0)
 
 
@@ -212,14 +280,8 @@ def _surrogates(
     """The plain and the clipped surrogate, and the advantages held fixed; f32 [B, T], finite off the mask."""
     (advantages,) = _kept(mask, advantages)
     advantages = jax.lax.stop_gradient(advantages)
-    ratio = jnp.exp(_log_ratio(logprobs, old_logprobs, mask))
+    ratio = jnp.exp(log_ratio(logprobs, old_logprobs, mask))
     return ratio * advantages, jnp.clip(ratio, 1.0 - clip_low, 1.0 + clip_high) * advantages, advantages
-
-
-def _log_ratio(logprobs: Array, fixed_logprobs: Array, mask: Array) -> Array:
-    """logprobs - fixed_logprobs, clamped to +-20; 0 off the mask."""
-    logprobs, fixed_logprobs = _kept(mask, logprobs, fixed_logprobs)
-    return jnp.clip(logprobs - jax.lax.stop_gradient(fixed_logprobs), -MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def _kept(mask: Array, *arrays: Array) -> tuple[Array, ...]:

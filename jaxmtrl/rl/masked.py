@@ -1,4 +1,4 @@
-"""Sums, means and logs over the entries that a mask keeps.
+"""Sums, means and logs over the entries that a mask keeps, all at once or by bucket.
 
 A masked-out entry counts as 0 whatever it holds, NaN and infinity included; an empty mask gives 0. Everything is a
 function of whole arrays, so under `jit` the statistics are those of the global array, however it is sharded.
@@ -7,6 +7,7 @@ function of whole arrays, so under `jit` the statistics are those of the global 
 from __future__ import annotations
 
 import chex
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -33,6 +34,34 @@ def masked_variance(x: Array, mask: Array) -> Array:
     """Population variance (ddof 0) of `x` over the entries where `mask` is True; f32 scalar, 0 for an empty mask."""
     # Two passes: the mean of squares minus the squared mean cancels catastrophically in f32.
     return masked_mean(jnp.square(_kept(x, mask) - masked_mean(x, mask)), mask)
+
+
+def masked_bucket_sum(x: Array, mask: Array, bucket_ids: Array, num_buckets: int) -> Array:
+    """Sums of `x` where `mask` is True, by bucket: an episode, a turn, a state.
+
+    Args:
+        x: any shape and float dtype; accumulated in f32.
+        mask: bool, same shape.
+        bucket_ids: i32, same shape, in 0..num_buckets-1 where kept, anything elsewhere.
+        num_buckets: fixed when compiled.
+
+    Returns:
+        f32 [num_buckets]; 0 for a bucket that no kept entry names.
+    """
+    kept = _kept(x, mask)
+    bucket = jnp.where(mask, bucket_ids, num_buckets)  # one more than there are, for what is in none
+    return jax.ops.segment_sum(kept.ravel(), bucket.ravel(), num_segments=num_buckets + 1)[:num_buckets]
+
+
+def masked_bucket_count(mask: Array, bucket_ids: Array, num_buckets: int) -> Array:
+    """How many entries `mask` keeps of each bucket; f32 [num_buckets], exact up to 2^24. Arguments as above."""
+    return masked_bucket_sum(jnp.ones(mask.shape), mask, bucket_ids, num_buckets)
+
+
+def masked_bucket_mean(x: Array, mask: Array, bucket_ids: Array, num_buckets: int) -> Array:
+    """Means of `x` where `mask` is True, by bucket; f32 [num_buckets], 0 for an empty one. Arguments as above."""
+    count = masked_bucket_count(mask, bucket_ids, num_buckets)
+    return masked_bucket_sum(x, mask, bucket_ids, num_buckets) / jnp.maximum(count, 1.0)
 
 
 def masked_whiten(x: Array, mask: Array, *, eps: float = 1e-8) -> Array:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
+from ragged import check, check_layout_is_nothing, ragged
 
 from jaxmtrl.rl import advantages as adv
 
 TOLERANCE = 1e-5
 gae = jax.jit(adv.gae)
 reward_to_go = jax.jit(adv.reward_to_go)
-turn_discounts = jax.jit(adv.turn_discounts)
 
 
 def run_gae(rewards, values, mask, *, gamma, lam, segments=None, bootstrap=None, discounts=None):
@@ -50,28 +52,17 @@ def one_episode(rewards, values, discounts, lam, final_value):
     return result
 
 
-def random_rows(seed, rows=3, length=40):
-    """Random packed rows: ragged masks, several episodes a row, padding inside and at the end, some truncated."""
-    random = np.random.default_rng(seed)
-    segments = np.full((rows, length), -1, np.int32)
-    mask, bootstrap = np.zeros((rows, length), bool), np.zeros((rows, length), bool)
-    episode = 0
-    for row in range(rows):
-        at = 0
-        while True:
-            size = int(random.integers(3, 15))
-            if at + size > length - 2:
-                break
-            segments[row, at : at + size] = episode
-            mask[row, at : at + size] = random.random(size) < 0.6
-            if random.random() < 0.5:
-                bootstrap[row, at + size - 1] = True
-                mask[row, at + size - 1] = False
-            at += size + int(random.integers(0, 3))
-            episode += 1
-    rewards, values = random.normal(size=(2, rows, length)).astype(np.float32)
-    discounts = random.uniform(0.5, 1.0, (rows, length)).astype(np.float32)
-    return rewards, values, mask, segments, bootstrap, discounts, episode
+def run_ragged(batch, *, gamma, lam):
+    """`gae` on ragged rows."""
+    return run_gae(
+        batch.rewards,
+        batch.values,
+        batch.action_mask,
+        gamma=gamma,
+        lam=lam,
+        segments=batch.segment_ids,
+        bootstrap=batch.bootstrap_mask,
+    )
 
 
 # Observations in the middle, junk values on them.
@@ -152,71 +143,45 @@ def test_what_was_read_after_the_last_action_lies_between_it_and_the_bootstrap()
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_packed_rows_equal_a_slow_sum_over_each_episode_alone(seed, lam):
-    rewards, values, mask, segments, bootstrap, discounts, count = random_rows(seed)
-    assert count >= 6
-    assert bootstrap.any()
-    junk = np.where(mask | bootstrap, values, np.nan)
+    batch = ragged(seed)
+    assert batch.bootstrap_mask.any()
+    discounts = np.random.default_rng(seed).uniform(0.5, 1.0, batch.action_mask.shape).astype(np.float32)
     result, returns = run_gae(
-        np.where(mask, rewards, np.nan),
-        junk,
-        mask,
+        batch.rewards,
+        batch.values,
+        batch.action_mask,
         gamma=None,
         lam=lam,
-        segments=segments,
-        bootstrap=bootstrap,
-        discounts=np.where(mask, discounts, np.nan),
+        segments=batch.segment_ids,
+        bootstrap=batch.bootstrap_mask,
+        discounts=np.where(batch.action_mask, discounts, np.nan),
     )
-    expected = np.zeros(mask.shape)
-    for episode in range(count):
-        own = mask & (segments == episode)
-        final = values[bootstrap & (segments == episode)]
-        final_value = final[0] if len(final) else 0.0
-        expected[own] = one_episode(rewards[own], values[own], discounts[own], lam, final_value)
-    np.testing.assert_allclose(result, expected, atol=TOLERANCE)
-    np.testing.assert_allclose(returns, np.where(mask, expected + values, 0.0), atol=TOLERANCE)
+
+    def slow(play):
+        return one_episode(*map(np.array, (play.rewards, play.values, discounts[play.where])), lam, play.final_value)
+
+    check(batch, result, slow)
+    check(batch, returns, lambda play: list(slow(play) + np.array(play.values)))
 
 
 @pytest.mark.parametrize("gamma, lam", [(0.9, 0.95), (1.0, 0.5), (0.8, 1.0)])
-def test_inserting_observations_changes_nothing_on_action_tokens(gamma, lam):
-    rewards, values, mask, segments, bootstrap, _, _ = random_rows(11, rows=1)
-    before, _ = run_gae(rewards, values, mask, gamma=gamma, lam=lam, segments=segments, bootstrap=bootstrap)
-    inside = np.flatnonzero(segments[0] >= 0)
-    random = np.random.default_rng(5)
-    at = np.sort(random.choice(inside, 12))  # new columns go in front of these
-
-    def insert(array, filler):
-        return np.insert(array, at, filler, axis=1)
-
-    after, _ = run_gae(
-        insert(rewards, 0.0),
-        insert(values, random.normal(size=12) * 100),
-        insert(mask, False),
-        gamma=gamma,
-        lam=lam,
-        segments=np.insert(segments, at, segments[0, at], axis=1),
-        bootstrap=insert(bootstrap, False),
-    )
-    np.testing.assert_allclose(np.asarray(after)[insert(mask, False)], np.asarray(before)[mask], atol=1e-6)
+def test_packing_and_what_is_read_in_between_change_nothing_on_action_tokens(gamma, lam):
+    check_layout_is_nothing(lambda batch: run_ragged(batch, gamma=gamma, lam=lam)[0], seed=11)
 
 
 def test_padding_on_either_side_changes_nothing():
-    rewards, values, mask, segments, bootstrap, _, _ = random_rows(3, rows=2)
-    before, _ = run_gae(rewards, values, mask, gamma=0.9, lam=0.8, segments=segments, bootstrap=bootstrap)
-
-    def pad(array, filler):
-        return np.pad(array, ((0, 0), (4, 6)), constant_values=filler)
-
-    after, _ = run_gae(
-        pad(rewards, np.nan),
-        pad(values, np.nan),
-        pad(mask, False),
-        gamma=0.9,
-        lam=0.8,
-        segments=pad(segments, -1),
-        bootstrap=pad(bootstrap, False),
+    batch = ragged(3)
+    before, _ = run_ragged(batch, gamma=0.9, lam=0.8)
+    fillers = {"rewards": np.nan, "values": np.nan, "action_mask": False, "bootstrap_mask": False}
+    wider = type(batch)(
+        **{
+            name: np.pad(array, ((0, 0), (4, 6)), constant_values=fillers.get(name, -1))
+            for name, array in vars(batch).items()
+        }
     )
+    after, _ = run_ragged(wider, gamma=0.9, lam=0.8)
     np.testing.assert_allclose(after[:, 4:-6], before, atol=1e-6)
 
 
@@ -229,19 +194,17 @@ def test_padding_in_the_midst_of_an_episode_is_carried_through():
 
 
 def test_one_episode_knows_nothing_of_its_neighbours_in_the_row():
-    rewards, values, mask, segments, bootstrap, _, _ = random_rows(7, rows=1)
-    before, _ = run_gae(rewards, values, mask, gamma=0.9, lam=0.95, segments=segments, bootstrap=bootstrap)
-    others = segments != 1
-    after, _ = run_gae(
-        np.where(others, 50.0, rewards),
-        np.where(others, -70.0, values),
-        mask,
-        gamma=0.9,
-        lam=0.95,
-        segments=segments,
-        bootstrap=bootstrap,
+    batch = ragged(7)
+    before, _ = run_ragged(batch, gamma=0.9, lam=0.95)
+    others = batch.segment_ids != 1
+    strange = dataclasses.replace(
+        batch,
+        rewards=np.where(others, 50.0, batch.rewards),
+        values=np.where(others, -70.0, batch.values),
+        bootstrap_mask=batch.bootstrap_mask & ~others,
     )
-    assert (segments == 1).any()
+    after, _ = run_ragged(strange, gamma=0.9, lam=0.95)
+    assert (batch.segment_ids == 1).any()
     np.testing.assert_array_equal(np.asarray(after)[~others], np.asarray(before)[~others])
 
 
@@ -270,49 +233,44 @@ def test_lambda_may_differ_by_token():
     np.testing.assert_allclose(result, [[-0.25, 0.75, 0.5]], atol=1e-6)
 
 
-# --- discounts -------------------------------------------------------------------------------------------------------
+# --- rewards to go ---------------------------------------------------------------------------------------------------
 
 # Two episodes in a row: turns of 2, 1 (reward 0) and 1 tokens, then an episode of one turn of 2; observations between.
-TURN_MASK = np.array([[1, 1, 0, 1, 0, 1, 0, 1, 1, 0]], bool)
-TURN_IDS = np.array([[0, 0, -1, 1, -1, 2, -1, 0, 0, -1]], np.int32)
-TURN_SEGMENTS = np.array([[0, 0, 0, 0, 0, 0, 1, 1, 1, -1]], np.int32)
-
-
-def test_turn_discounts_fall_on_each_turns_last_action_token():
-    discounts = turn_discounts(0.9, TURN_MASK, TURN_IDS, TURN_SEGMENTS)
-    np.testing.assert_allclose(discounts, [[1, 0.9, 0, 0.9, 0, 0.9, 0, 1, 0.9, 0]])
-
-
-def test_a_turn_ends_with_its_episode_even_if_the_next_turn_has_the_same_index():
-    mask, turns = np.ones((1, 4), bool), np.zeros((1, 4), np.int32)
-    discounts = turn_discounts(0.5, mask, turns, np.array([[0, 0, 1, 1]], np.int32))
-    np.testing.assert_allclose(discounts, [[1, 0.5, 1, 0.5]])
+MASKS = np.array([[1, 1, 0, 1, 0, 1, 0, 1, 1, 0]], bool)
+SEGMENTS = np.array([[0, 0, 0, 0, 0, 0, 1, 1, 1, -1]], np.int32)
 
 
 def test_token_discounts_are_the_same_everywhere():
-    np.testing.assert_allclose(adv.token_discounts(0.9, TURN_MASK), np.where(TURN_MASK, np.float32(0.9), 0.0))
-
-
-def test_at_turn_level_what_is_to_come_does_not_depend_on_how_long_answers_are():
-    # A turn that earns 1, two turns after: gamma^2 however many tokens the turns take; gamma^(tokens) otherwise.
-    def first(lengths, by_turn):
-        mask = np.ones((1, sum(lengths)), bool)
-        turns = np.repeat(np.arange(len(lengths)), lengths)[None].astype(np.int32)
-        segments = np.zeros_like(turns)
-        rewards = np.zeros(mask.shape, np.float32)
-        rewards[0, -1] = 1
-        discounts = turn_discounts(0.9, mask, turns, segments) if by_turn else adv.token_discounts(0.9, mask)
-        return float(reward_to_go(rewards, discounts=discounts, action_mask=mask, segment_ids=segments)[0, 0])
-
-    assert first([1, 1, 1], True) == pytest.approx(0.81)
-    assert first([4, 3, 2], True) == pytest.approx(0.81)
-    assert first([4, 3, 2], False) == pytest.approx(0.9**8)
+    np.testing.assert_allclose(adv.token_discounts(0.9, MASKS), np.where(MASKS, np.float32(0.9), 0.0))
 
 
 def test_reward_to_go_crosses_observations_and_stops_at_episodes():
-    # Rewards 1 on each turn's end: episode 0 from the back: 1, 1 + .9, 1 + .9 * 1.9 = 2.71 (its two tokens alike).
-    # A return that resets at observations would leave 1 on the earlier turns.
-    rewards = np.array([[0, 1, 5, 1, 5, 1, 5, 0, 1, 5]], np.float32)
-    discounts = turn_discounts(0.9, TURN_MASK, TURN_IDS, TURN_SEGMENTS)
-    result = reward_to_go(rewards, discounts=discounts, action_mask=TURN_MASK, segment_ids=TURN_SEGMENTS)
+    # Rewards 1 on each turn's end, .9 from turn to turn. Episode 0 from the back: 1, 1 + .9, 1 + .9 * 1.9 = 2.71 (its
+    # two tokens alike). A return that resets at observations would leave 1 on the earlier turns.
+    rewards = np.array([[0, 1, 5, 1, 5, 1, 5, 0, 1, np.nan]], np.float32)
+    discounts = np.array([[1, 0.9, 0, 0.9, 0, 0.9, 0, 1, 0.9, np.nan]], np.float32)
+    result = reward_to_go(rewards, discounts=discounts, action_mask=MASKS, segment_ids=SEGMENTS)
     np.testing.assert_allclose(result, [[2.71, 2.71, 0, 1.9, 0, 1, 0, 1, 1, 0]], atol=1e-6)
+
+
+def test_a_win_at_the_end_reaches_every_turn_alike_without_a_discount():
+    # Episode 0 wins on its last token. Rewards to go that stop at what is read would leave its earlier turns with 0.
+    rewards = np.array([[0, 0, 5, 0, 5, 1, 5, 0, 0, 5]], np.float32)
+    ones = adv.token_discounts(1.0, MASKS)
+    result = reward_to_go(rewards, discounts=ones, action_mask=MASKS, segment_ids=SEGMENTS)
+    np.testing.assert_array_equal(result, [[1, 1, 0, 1, 0, 1, 0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_reward_to_go_equals_a_slow_loop(seed):
+    batch = ragged(seed)
+    discounts = adv.token_discounts(0.8, batch.action_mask)
+    result = reward_to_go(
+        batch.rewards, discounts=discounts, action_mask=batch.action_mask, segment_ids=batch.segment_ids
+    )
+
+    def slow(play):
+        count = len(play.rewards)
+        return [sum(0.8 ** (k - t) * play.rewards[k] for k in range(t, count)) for t in range(count)]
+
+    check(batch, result, slow)

@@ -11,6 +11,7 @@ import pytest
 
 from jaxmtrl.rl import losses
 
+loss_weights = jax.jit(losses.loss_weights, static_argnames=["num_episodes", "mean"])
 CLIP = {"clip_low": 0.2, "clip_high": 0.2}
 ONE = np.ones((1, 1), bool)
 
@@ -145,19 +146,48 @@ def test_k1_and_k3_average_to_the_kl():
         assert float(np.sum(policy * np.asarray(each[0]))) == pytest.approx(exact, abs=1e-6)
 
 
-def test_k2_as_a_loss_has_the_gradient_of_the_kl_on_average():
-    # E over tokens of d(k2) equals d KL(policy || reference), both with respect to the logits.
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
+def test_a_kl_loss_has_the_gradient_of_the_kl_on_average(kind):
+    # The mean over tokens of the loss's slope equals that of KL(policy || reference), both by the logits.
     logits, reference = jnp.array([0.5, -0.2, 0.1]), jnp.log(jnp.array([0.3, 0.3, 0.4]))
     policy = jax.nn.softmax(logits)  # the distribution the tokens come from, held fixed
-
-    def estimated(z):
-        each = losses.kl_estimate(jax.nn.log_softmax(z)[None], reference[None], np.ones((1, 3), bool), kind="k2")[0]
-        return jnp.sum(policy * each)
+    mask = np.ones((1, 3), bool)
 
     def exact(z):
         return jnp.sum(jax.nn.softmax(z) * (jax.nn.log_softmax(z) - reference))
 
-    np.testing.assert_allclose(jax.jit(jax.grad(estimated))(logits), jax.jit(jax.grad(exact))(logits), atol=1e-6)
+    def average(estimate, z):
+        return jnp.sum(policy * estimate(jax.nn.log_softmax(z)[None], reference[None], mask, kind=kind)[0])
+
+    @jax.jit
+    def slopes(z):
+        estimated = (jax.grad(functools.partial(average, f))(z) for f in (losses.kl_loss, losses.kl_estimate))
+        return jax.grad(exact)(z), *estimated
+
+    expected, of_loss, of_estimate = slopes(logits)
+    np.testing.assert_allclose(of_loss, expected, atol=1e-6)
+    # The estimates themselves have it for k2 only; k1's slope is 0.
+    assert np.allclose(of_estimate, expected, atol=1e-3) == (kind == "k2")
+    assert np.allclose(of_estimate, 0.0, atol=1e-6) == (kind == "k1")
+
+
+@pytest.mark.parametrize("kind, value", [("k1", 0.379885), ("k2", 0.072156), ("k3", 0.063825)])
+def test_a_kl_loss_of_any_kind_pulls_towards_the_reference(kind, value):
+    # As above; d = .379885 is the slope by the log-prob. By the logit of token 0 it is d (1 - p) = .379885 * .268941 =
+    # .102167, so that descent takes from the token that has too much; by the logit of token 1 it is the negative.
+    def loss(logits):
+        return losses.kl_loss(cell(jax.nn.log_softmax(logits)[0]), cell(-0.693147), ONE, kind=kind)[0, 0]
+
+    got, slope = jax.value_and_grad(loss)(jnp.array([1.0, 0.0]))
+    assert float(got) == pytest.approx(value, abs=1e-5)
+    np.testing.assert_allclose(slope, [0.102167, -0.102167], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
+def test_a_kl_loss_is_nothing_where_policy_and_reference_agree(kind):
+    value, slope = jax.value_and_grad(lambda lp: losses.kl_loss(lp, cell(-0.7), ONE, kind=kind)[0, 0])(cell(-0.7))
+    assert value == 0.0
+    assert slope[0, 0] == 0.0
 
 
 def test_an_unknown_kl_is_refused():
@@ -177,6 +207,22 @@ def test_kl_in_the_reward_is_taken_on_action_tokens_without_a_gradient():
     np.testing.assert_array_equal(jax.grad(lambda lp: penalised(lp).sum())(logprobs), np.zeros((1, 3)))
 
 
+@pytest.mark.parametrize(
+    "kind, penalties", [("k1", [0.05, -0.1]), ("k2", [0.0125, 0.05]), ("k3", [0.0106531, 0.0718282])]
+)
+def test_kl_in_the_reward_of_any_kind_and_with_a_weight_that_changes(kind, penalties):
+    # d = .5 and -1, weight .1: k2 = .125 and .5; k3 = exp(-.5) - .5 = .106531 and e - 2 = .718282.
+    logprobs, reference = np.array([[-1.0, -2.0]]), np.array([[-1.5, -1.0]])
+    mask = np.ones((1, 2), bool)
+
+    @jax.jit
+    def penalised(coefficient):
+        return losses.kl_penalised_rewards(np.ones((1, 2)), logprobs, reference, mask, kl_coef=coefficient, kind=kind)
+
+    np.testing.assert_allclose(penalised(jnp.float32(0.1)), 1 - np.array([penalties]), atol=1e-6)
+    np.testing.assert_allclose(penalised(jnp.float32(0.0)), [[1, 1]])
+
+
 # --- what the loss is averaged over ----------------------------------------------------------------------------------
 
 # Two episodes in row 0 (2 and 1 action tokens), one in row 1 (4 action tokens); episode 3 does not exist.
@@ -190,19 +236,20 @@ MASK = np.array([[0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 1, 1]], bool)
         ("token", 1 / 7, 1 / 7, 1 / 7),
         ("sequence_token_mean", 1 / 6, 1 / 3, 1 / 12),
         ("sequence_token_sum", 1 / 3, 1 / 3, 1 / 3),
+        ("constant", 1 / 30, 1 / 30, 1 / 30),
     ],
 )
 def test_loss_weights_golden(mean, first, second, third):
-    weights = losses.loss_weights(MASK, SEGMENTS, num_episodes=4, mean=mean)
+    weights = loss_weights(MASK, SEGMENTS, num_episodes=4, mean=mean, constant=10)
     expected = np.where(MASK, np.array([first, second, third, 0])[np.maximum(SEGMENTS, 0)], 0)
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
-    if mean != "sequence_token_sum":
+    if mean in ("token", "sequence_token_mean"):
         assert float(weights.sum()) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("mean", ["token", "sequence_token_mean", "sequence_token_sum"])
+@pytest.mark.parametrize("mean", ["token", "sequence_token_mean", "sequence_token_sum", "constant"])
 def test_weights_of_nothing_are_zero(mean):
-    weights = losses.loss_weights(np.zeros_like(MASK), SEGMENTS, num_episodes=4, mean=mean)
+    weights = loss_weights(np.zeros_like(MASK), SEGMENTS, num_episodes=4, mean=mean)
     np.testing.assert_array_equal(weights, np.zeros(MASK.shape))
 
 
@@ -216,7 +263,7 @@ def test_token_mean_over_uneven_micro_batches():
     per_token = np.array([[1.0, 1, 1, 1], [5, 0, 0, 0]])
     mask = per_token > 0
     segments = np.array([[0] * 4, [1] * 4], np.int32)
-    weights = np.asarray(losses.loss_weights(mask, segments, num_episodes=2, mean="token"))
+    weights = np.asarray(loss_weights(mask, segments, num_episodes=2, mean="token"))
     micro = [float(np.sum(weights[row] * per_token[row])) for row in range(2)]
     assert sum(micro) == pytest.approx(1.8)
 
@@ -259,12 +306,12 @@ def toy_batch(mask, seed=0):
     return jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), params), (*batch, mask)
 
 
-@pytest.mark.parametrize("mean", ["token", "sequence_token_mean", "sequence_token_sum"])
+@pytest.mark.parametrize("mean", ["token", "sequence_token_mean", "sequence_token_sum", "constant"])
 def test_loss_and_gradient_do_not_depend_on_the_micro_batches(mean):
     mask = np.random.default_rng(1).random((4, 8)) < [[0.9], [0.2], [0.5], [0.0]]
     segments = np.repeat(np.array([[0, 1], [2, 2], [3, 4], [5, 5]], np.int32), 4, axis=1)
     params, batch = toy_batch(mask)
-    weights = losses.loss_weights(mask, segments, num_episodes=6, mean=mean)
+    weights = loss_weights(mask, segments, num_episodes=6, mean=mean)
     whole = STEP(params, np.arange(4), batch, weights)
     for micro in (2, 1):
         parts = [STEP(params, np.arange(at, at + micro), batch, weights) for at in range(0, 4, micro)]
@@ -276,8 +323,8 @@ def test_a_row_without_action_tokens_is_as_if_it_were_not_there():
     mask = np.array([[1, 0, 1, 1], [0, 0, 0, 0]], bool)
     segments = np.array([[0] * 4, [1] * 4], np.int32)
     params, batch = toy_batch(mask)
-    weights = losses.loss_weights(mask, segments, num_episodes=2, mean="sequence_token_mean")
-    alone = losses.loss_weights(mask[:1], segments[:1], num_episodes=2, mean="sequence_token_mean")
+    weights = loss_weights(mask, segments, num_episodes=2, mean="sequence_token_mean")
+    alone = loss_weights(mask[:1], segments[:1], num_episodes=2, mean="sequence_token_mean")
     # Everything in the dead row that a loss may read is NaN, the features aside: those belong to the model.
     dead = tuple(
         np.where(np.arange(2)[:, None] == 1, np.nan, a) if a.dtype == np.float32 and a.ndim == 2 else a for a in batch
@@ -289,7 +336,7 @@ def test_a_row_without_action_tokens_is_as_if_it_were_not_there():
 def test_a_batch_without_action_tokens_has_loss_zero_and_gradient_zero():
     mask = np.zeros((2, 4), bool)
     params, batch = toy_batch(mask)
-    weights = losses.loss_weights(mask, np.zeros((2, 4), np.int32), num_episodes=1, mean="token")
+    weights = loss_weights(mask, np.zeros((2, 4), np.int32), num_episodes=1, mean="token")
     loss, gradients = STEP(params, np.arange(2), batch, weights)
     assert float(loss) == 0.0
     jax.tree.map(lambda g: np.testing.assert_array_equal(g, np.zeros(g.shape)), gradients)
@@ -312,8 +359,10 @@ JUNK = [np.nan, np.inf, -np.inf]
         lambda x, y, z, mask: losses.kl_estimate(x, y, mask, kind="k1"),
         lambda x, y, z, mask: losses.kl_estimate(x, y, mask, kind="k2"),
         lambda x, y, z, mask: losses.kl_estimate(x, y, mask, kind="k3"),
+        lambda x, y, z, mask: losses.kl_loss(x, y, mask, kind="k3"),
+        lambda x, y, z, mask: losses.pooled_logprobs(x, y, mask, jnp.zeros((1, 5), jnp.int32), 1),
     ],
-    ids=["ratio", "policy", "value", "k1", "k2", "k3"],
+    ids=["ratio", "policy", "value", "k1", "k2", "k3", "kl loss", "pooled"],
 )
 def test_masked_junk_reaches_neither_values_nor_gradients_and_only_the_first_argument_learns(function):
     mask = np.array([[True, False, False, False, True]])
@@ -328,14 +377,3 @@ def test_masked_junk_reaches_neither_values_nor_gradients_and_only_the_first_arg
     np.testing.assert_array_equal(of_x[~mask], 0.0)
     np.testing.assert_array_equal(of_y, jnp.zeros_like(y))  # old and reference numbers are held fixed
     np.testing.assert_array_equal(of_z, jnp.zeros_like(z))  # so are advantages and returns
-
-
-def test_importance_weights_are_truncated_and_carry_no_gradient():
-    """π/μ = exp(log .6 - log .2) = 3 is cut to 2; exp(log .1 - log .4) = 0.25 stays; a masked NaN is 0."""
-    logprobs, behaviour = jnp.log(jnp.array([[0.6, 0.1, 0.5]])), jnp.log(jnp.array([[0.2, 0.4, jnp.nan]]))
-    mask = jnp.array([[True, True, False]])
-    np.testing.assert_allclose(
-        losses.importance_weights(logprobs, behaviour, mask, cap=2.0), [[2.0, 0.25, 0.0]], rtol=1e-6
-    )
-    gradient = jax.grad(lambda x: losses.importance_weights(x, behaviour, mask, cap=2.0).sum())(logprobs)
-    np.testing.assert_array_equal(gradient, 0.0)

@@ -79,3 +79,20 @@ def test_a_mask_of_another_shape_or_type_is_refused():
         masked.masked_sum(jnp.ones((2, 3)), jnp.ones(3, bool))  # would broadcast
     with pytest.raises(AssertionError):
         masked.masked_sum(jnp.ones(3), jnp.ones(3))
+
+
+def test_bucket_statistics_are_those_of_each_buckets_kept_entries():
+    # Kept: 1 and 4 in bucket 2, 2 in bucket 0; bucket 1 is empty. Ids of masked entries may be anything.
+    buckets = jnp.array([[2, 0, -5], [99, 2, 1]])
+
+    @jax.jit
+    def statistics(x):
+        mean, pull = jax.vjp(lambda x: masked.masked_bucket_mean(x, MASK, buckets, 3), x)
+        count = masked.masked_bucket_count(MASK, buckets, 3)
+        return masked.masked_bucket_sum(x, MASK, buckets, 3), count, mean, pull(jnp.ones(3))[0]
+
+    total, count, mean, slope = statistics(X)
+    np.testing.assert_array_equal(total, [2, 0, 5])
+    np.testing.assert_array_equal(count, [1, 0, 2])
+    np.testing.assert_array_equal(mean, [2, 0, 2.5])
+    np.testing.assert_array_equal(slope, [[0.5, 1, 0], [0, 0.5, 0]])
