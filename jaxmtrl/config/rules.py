@@ -1,51 +1,37 @@
 """Rules between fields of a config: what each section alone cannot know.
 
 Every rule names the fields it reads, so that it is left out when one of them is already reported as wrong.
-Messages name the fields with their values, and the cure.
+Messages name the fields with their values, and the cure. Those of the algorithm alone stand in `algorithm_rules.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
+from functools import partial
 
+from jaxmtrl.config.algorithm_rules import ALGORITHM_RULES
+from jaxmtrl.config.rule import Rule, rule_of
 from jaxmtrl.config.sections import Config
 
-
-@dataclass(frozen=True)
-class Rule:
-    """One fact that must hold between fields."""
-
-    fields: tuple[str, ...]  # dotted names of all fields that `check` reads
-    check: Callable[[Config], str | None]  # a message when broken
-
-
 RULES: list[Rule] = []
+_rule = partial(rule_of, RULES)
 
 
 def broken_rules(config: Config, *, without: Collection[str] = ()) -> list[str]:
-    """Messages of all rules that `config` breaks, in the order of the file.
+    """Messages of all rules that `config` breaks, those of the algorithm last.
 
     Args:
         config: a config whose fields are each valid alone.
         without: dotted names of fields that are known to be wrong; rules that read them say nothing.
     """
     messages = []
-    for rule in RULES:
+    for rule in (*RULES, *ALGORITHM_RULES):
         if not any(field in without for field in rule.fields):
             message = rule.check(config)
             if message is not None:
                 messages.append(message)
     return messages
-
-
-def _rule(*fields: str) -> Callable[[Callable[[Config], str | None]], Callable[[Config], str | None]]:
-    def register(check: Callable[[Config], str | None]) -> Callable[[Config], str | None]:
-        RULES.append(Rule(fields, check))
-        return check
-
-    return register
 
 
 @_rule("env.factory")
@@ -123,17 +109,6 @@ def _a_row_has_room_for_an_action(config: Config) -> str | None:
     )
 
 
-@_rule("algorithm.name", "algorithm.group_size")
-def _rloo_needs_a_peer(config: Config) -> str | None:
-    algorithm = config.algorithm
-    if algorithm.name != "rloo" or algorithm.group_size >= 2:
-        return None
-    return (
-        f"algorithm.group_size: got {algorithm.group_size}, wanted at least 2 for algorithm.name rloo (leave-one-out "
-        "needs a peer); set algorithm.group_size to 4, or algorithm.name to ppo"
-    )
-
-
 @_rule("algorithm.minibatches", "rl.tasks_per_iteration", "algorithm.group_size")
 def _a_minibatch_has_an_episode(config: Config) -> str | None:
     minibatches, tasks, group = (
@@ -168,27 +143,6 @@ def _overlap_leaves_the_sampler_no_time_to_evaluate(config: Config) -> str | Non
         f"evaluation.every: got {config.evaluation.every}, wanted 0 with rollout.overlap true: the sampler "
         "plays the next batch all the time; set evaluation.every to 0 (stage ends are evaluated anyway), or "
         "rollout.overlap to false"
-    )
-
-
-@_rule("algorithm.dual_clip")
-def _dual_clip_is_off_or_above_one(config: Config) -> str | None:
-    if config.algorithm.dual_clip == 0 or config.algorithm.dual_clip > 1:
-        return None
-    return (
-        f"algorithm.dual_clip: got {config.algorithm.dual_clip:g}, wanted 0 (off) or above 1: it bounds ratios that "
-        "the clip lets grow; 3 is usual"
-    )
-
-
-@_rule("algorithm.name", "algorithm.gamma", "algorithm.discount_per")
-def _rloo_discounts_nothing(config: Config) -> str | None:
-    algorithm = config.algorithm
-    if algorithm.name != "rloo" or (algorithm.gamma == 1 and algorithm.discount_per == "token"):
-        return None
-    return (
-        f"algorithm.gamma: got {algorithm.gamma:g} with discount_per {algorithm.discount_per}, wanted 1 and token with "
-        "algorithm.name rloo, whose returns are not discounted; set both, or algorithm.name to ppo"
     )
 
 

@@ -13,9 +13,9 @@ from pydantic.dataclasses import dataclass
 _CONFIG = ConfigDict(extra="forbid")
 
 
-def setting(about: str, *, unit: str = "", **bounds: Any) -> Any:
-    """A pydantic field with its sentence and, where it is not obvious, its unit."""
-    return Field(description=about, json_schema_extra={"unit": unit}, **bounds)
+def setting(about: str, *, unit: str = "", form: str = "", **bounds: Any) -> Any:
+    """A pydantic field with its sentence and, where not obvious, its unit, or the form that a pattern asks for."""
+    return Field(description=about, json_schema_extra={"unit": unit, "form": form}, **bounds)
 
 
 Count = Annotated[int, Field(ge=0)]
@@ -27,7 +27,14 @@ Above0 = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class RunSection:
-    name: Annotated[str, setting("name of the run; its folder is dir/name", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Annotated[
+        str,
+        setting(
+            "name of the run; its folder is dir/name",
+            form="of letters, digits, '.', '_' and '-' that begins with a letter or a digit",
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        ),
+    ]
     dir: Annotated[str, setting("folder that holds run folders", min_length=1)] = "runs"
     seed: Annotated[int, setting("seed of everything random in the run", ge=0, lt=2**31)] = 0
     compilation_cache: Annotated[str, setting("folder of compiled programs kept between runs; empty keeps none")] = (
@@ -73,6 +80,10 @@ class ModelSection:
         Literal["auto", "float32", "bfloat16"],
         setting("dtype of activations; auto is bfloat16 on TPU and GPU, float32 on CPU"),
     ] = "auto"
+    critic: Annotated[
+        Literal["head", "separate"],
+        setting("head: the critic reads the policy's last hidden state; separate: it has a decoder of its own"),
+    ] = "head"
     remat: Annotated[bool, setting("recompute each block's activations in the backward pass to save memory")] = True
 
 
@@ -121,15 +132,43 @@ class SamplingSection:
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class AlgorithmSection:
     name: Annotated[
-        Literal["ppo", "rloo"], setting("ppo: critic and GAE; rloo: leave-one-out baseline of the group")
+        Literal["ppo", "rloo", "grpo", "reinforce_plus_plus", "gspo", "gigpo"],
+        setting(
+            "ppo: critic and GAE; rloo: leave-one-out baseline of the group; grpo: the group's mean and deviation; "
+            "gspo: grpo with ratio sequence; gigpo: grpo plus the same for turns that began in the same state; "
+            "reinforce_plus_plus: reward to go, whitened over the batch"
+        ),
     ] = "ppo"
     group_size: Annotated[Positive, setting("G, plays of one task in a batch")] = 1
-    gamma: Annotated[Share, setting("discount of ppo, per what discount_per says")] = 1.0
+    scale_by_std: Annotated[
+        bool, setting("grpo, gspo, gigpo divide by the group's standard deviation; false is Dr. GRPO")
+    ] = True
+    group_baseline: Annotated[
+        bool, setting("reinforce_plus_plus takes the group's mean return off first; wants a group of 2 or more")
+    ] = False
+    anchor_weight: Annotated[
+        NonNegative, setting("weight of gigpo's turn advantages beside its episode advantages")
+    ] = 1.0
+    # credit over time
+    gamma: Annotated[Share, setting("discount, per what discount_per says")] = 1.0
     discount_per: Annotated[
         Literal["token", "turn"],
         setting("where gamma counts: at every action token, or once a turn, at its last action token"),
     ] = "token"
+    credit: Annotated[
+        Literal["token", "turn", "bilevel"],
+        setting(
+            "steps of ppo's GAE: action tokens; whole turns, one advantage a turn; or bilevel: turns first (by gamma), "
+            "then the tokens of each turn towards its advantage (by gamma_token)"
+        ),
+    ] = "token"
+    gamma_token: Annotated[Share, setting("discount between two tokens of a turn, for credit bilevel")] = 1.0
     lam: Annotated[Share, setting("lambda of GAE, for ppo")] = 1.0
+    lam_critic: Annotated[Share | None, setting("lambda of the critic's returns; null: lam")] = None
+    lam_adaptive: Annotated[
+        NonNegative,
+        setting("a > 0 makes the policy's lambda 1 - 1 / (a n) for an episode of n action tokens, 0.05 is usual"),
+    ] = 0.0
     bootstrap_truncated: Annotated[
         bool,
         setting(
@@ -137,28 +176,82 @@ class AlgorithmSection:
             "as when the step budget is part of the task"
         ),
     ] = True
+    # what enters and what is left out
+    reward_scale: Annotated[
+        Literal["none", "running"],
+        setting("running divides rewards by the standard deviation of all episode returns seen so far"),
+    ] = "none"
+    drop_uniform_groups: Annotated[
+        bool, setting("groups whose plays all earned the same are counted and left out of the loss (dynamic sampling)")
+    ] = False
+    overlong: Annotated[
+        Literal["keep", "filter", "penalty"],
+        setting(
+            "truncated episodes: learnt from like others; left out of the loss; or kept, with overlong_penalty taken "
+            "from the last reward of episodes that come near batching.row_length"
+        ),
+    ] = "keep"
+    overlong_penalty: Annotated[NonNegative, setting("penalty of an episode of batching.row_length tokens")] = 1.0
+    overlong_from: Annotated[
+        Count, setting("length from which the penalty rises in proportion, up to batching.row_length", unit="tokens")
+    ] = 0
+    whiten_advantages: Annotated[
+        bool | None,
+        setting("advantages to mean 0, variance 1 over the batch's action tokens; null: for ppo, reinforce_plus_plus"),
+    ] = None
+    # the policy loss
+    ratio: Annotated[
+        Literal["token", "turn", "sequence"],
+        setting("whose likelihood ratio is clipped: a token's, or the geometric mean of a turn's or an episode's"),
+    ] = "token"
     clip_low: Annotated[Share, setting("how far below 1 the ratio may count")] = 0.2
     clip_high: Annotated[NonNegative, setting("how far above 1 the ratio may count")] = 0.2
     dual_clip: Annotated[float, setting("bound of ratio times a negative advantage; 0 turns it off", ge=0.0)] = 0.0
+    loss_mean: Annotated[
+        Literal["token", "sequence_token_mean", "sequence_token_sum", "constant"],
+        setting("what the policy loss is averaged over, always with global counts"),
+    ] = "token"
+    loss_constant: Annotated[
+        Positive, setting("loss_mean constant divides each episode's sum over tokens by this", unit="tokens")
+    ] = 1024
+    entropy_coef: Annotated[NonNegative, setting("weight of the entropy bonus")] = 0.0
+    # the critic
     value_clip: Annotated[
         NonNegative, setting("how far a value may move from the old one in its loss; 0 turns it off")
     ] = 0.5
     value_coef: Annotated[NonNegative, setting("weight of the value loss")] = 0.5
-    entropy_coef: Annotated[NonNegative, setting("weight of the entropy bonus")] = 0.0
-    kl_coef: Annotated[
-        NonNegative, setting("weight of the KL to the reference (the policy before RL); 0 keeps no reference")
+    # the reference
+    kl_coef: Annotated[NonNegative, setting("weight of the KL to the reference (the policy before RL), at first")] = 0.0
+    kl_coef_end: Annotated[
+        NonNegative | None, setting("weight it reaches in equal steps after kl_iterations; null: it stays")
+    ] = None
+    kl_iterations: Annotated[Positive, setting("RL iterations from kl_coef to kl_coef_end")] = 100
+    kl_target: Annotated[
+        NonNegative,
+        setting("> 0 adapts the weight after each iteration so that the KL comes to this", unit="nats a token"),
     ] = 0.0
+    kl_horizon: Annotated[Positive, setting("episodes over which an adaptive weight may change by a fifth")] = 1000
     kl_place: Annotated[Literal["reward", "loss"], setting("where the KL enters")] = "reward"
-    whiten_advantages: Annotated[bool, setting("advantages to mean 0, variance 1 over the batch's action tokens")] = (
-        True
-    )
+    kl_kind: Annotated[
+        Literal["k1", "k2", "k3"],
+        setting("estimate of the KL a token; in the loss each has the gradient of the reverse KL"),
+    ] = "k1"
+    # play by older weights
     importance_cap: Annotated[
-        float, setting("largest importance weight of a token played by older weights; 0 gives every token 1", ge=0.0)
+        float, setting("largest importance weight of what older weights played; 0 gives everything 1", ge=0.0)
     ] = 0.0
-    loss_mean: Annotated[
-        Literal["token", "sequence_token_mean", "sequence_token_sum"],
-        setting("what the policy loss is averaged over, always with global counts"),
+    importance_level: Annotated[
+        Literal["token", "sequence", "sequence_mean"],
+        setting("weights of tokens; of episodes, the product of their tokens'; or the geometric mean of them"),
     ] = "token"
+    importance_beyond: Annotated[
+        Literal["truncate", "mask"],
+        setting("weights above the cap are cut to it, or their tokens left out of the loss"),
+    ] = "truncate"
+    importance_floor: Annotated[
+        Share, setting("with importance_beyond mask, weights below this are left out as well")
+    ] = 0.0
+    # how often
     epochs: Annotated[Positive, setting("passes over one batch")] = 1
     minibatches: Annotated[Positive, setting("optimizer steps a pass")] = 4
 
@@ -168,6 +261,9 @@ class OptimizerSection:
     learning_rate: Annotated[NonNegative, setting("of the policy in RL")] = 3e-4
     critic_learning_rate: Annotated[NonNegative, setting("of the critic head, in warm-up and RL")] = 1e-3
     warmup_steps: Annotated[Count, setting("optimizer steps of linear warm-up, of every stage")] = 10
+    critic_warmup_steps: Annotated[
+        Count | None, setting("optimizer steps of the critic's linear warm-up; null: warmup_steps")
+    ] = None
     decay: Annotated[
         Literal["constant", "linear", "cosine"], setting("shape of the rate after warm-up, to 10 % at the end")
     ] = "constant"
