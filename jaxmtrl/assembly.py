@@ -9,9 +9,11 @@ from pathlib import Path
 import jax
 from jax.sharding import Mesh
 
-from jaxmtrl.config.sections import Config
+from jaxmtrl.batch import as_text
+from jaxmtrl.config.sections import BatchingSection, Config
 from jaxmtrl.envs.base import Environment, load_environment
-from jaxmtrl.errors import ConfigError
+from jaxmtrl.errors import EnvironmentFailure
+from jaxmtrl.learner.device import DeviceBatch, put_batch
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
 from jaxmtrl.learner.programs import Learner
@@ -20,13 +22,15 @@ from jaxmtrl.parallel.mesh import make_mesh
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore
+from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.sampling.engine import Engine
+from jaxmtrl.tasks import tasks_evaluated, tasks_in_use, tasks_of
 from jaxmtrl.text import tokenizer as tokenizers
 from jaxmtrl.text.template import ChatTemplate, audit, chatml
 from jaxmtrl.text.tokenizer import Tokenizer
-from jaxmtrl.types import Task
+from jaxmtrl.types import Episode, Task
 
 _TOKENIZER_GAMES = 512  # games whose text is enough to train a tokenizer on
 
@@ -46,6 +50,24 @@ class Parts:
     engine: Engine
     pool: MultiprocessPool
     player: Player
+    batching: BatchingSection
+
+    def put(self, episodes: Sequence[Episode], *, capacity: int, text: bool = False) -> tuple[DeviceBatch, float]:
+        """Packs and places episodes; returns the batch and the share of its columns that hold tokens.
+
+        Args:
+            capacity: the most episodes there can be, so that every batch has one shape.
+            text: every token is to be learnt, not the actions alone.
+        """
+        batching = self.batching
+        batch = pack(episodes, row_length=batching.row_length, num_episodes=capacity, pad_id=self.tokenizer.pad_id)
+        placed = put_batch(
+            as_text(batch) if text else batch,
+            micro_batch_rows=batching.micro_batch_rows,
+            max_rows=capacity,
+            mesh=self.mesh,
+        )
+        return placed, packing_efficiency(batch)
 
     def close(self) -> None:
         """Ends the environment processes."""
@@ -57,24 +79,6 @@ def use_compilation_cache(folder: str) -> None:
     if folder:
         jax.config.update("jax_compilation_cache_dir", str(Path(folder).absolute()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-def tasks_of(environment: Environment, name: str, count: int | None, field: str) -> Sequence[Task]:
-    """The first `count` tasks of a split, or all.
-
-    Raises:
-        ConfigError: there is no such split or it has fewer tasks; names `field`.
-    """
-    names = list(environment.split_names())
-    if name not in names:
-        raise ConfigError("the config", [f"{field}: no split {name!r}; this environment has {', '.join(names)}."])
-    tasks = environment.split(name).tasks
-    if count is not None and count > len(tasks):
-        raise ConfigError(
-            "the config",
-            [f"{field}: split {name!r} has {len(tasks)} tasks, {count} wanted; lower it or widen the split."],
-        )
-    return tasks[:count] if count is not None else tasks
 
 
 def check(config: Config) -> Environment:
@@ -105,10 +109,8 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
     environment = check(config)
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     train_tasks = environment.split(config.env.train_split).tasks
-    evaluated = [
-        task for name, count in config.evaluation.splits.items() for task in environment.split(name).tasks[:count]
-    ]
-    prepare(environment, [*(train_tasks if training else ()), *evaluated], progress)
+    played = tasks_in_use(config, train_tasks) if training else []
+    prepare(environment, [*played, *tasks_evaluated(config, environment)], progress)
     pool = MultiprocessPool(
         config.env.factory,
         config.env.options,
@@ -116,12 +118,15 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
         step_timeout_s=config.rollout.step_timeout_s,
         reset_timeout_s=config.rollout.reset_timeout_s,
         recycle_after=config.rollout.recycle_after,
+        name_states=config.algorithm.name == "gigpo",
     )
     try:
+        if training and config.algorithm.name == "gigpo":
+            _require_states(pool, played[0])
         if training and config.pretrain.plays:
             # Find out now whether it tells what can be done; by a few tasks, as one broken game should not stop a run.
-            explore(pool, train_tasks[:8], seed=(config.run.seed,), max_failed_share=config.rollout.max_failed_share)
-        tokenizer = make_tokenizer(config, folder, environment, pool, train_tasks)
+            explore(pool, played[:8], seed=(config.run.seed,), max_failed_share=config.rollout.max_failed_share)
+        tokenizer = make_tokenizer(config, folder, environment, pool, played)
         template = chatml(tokenizer)
         progress.message(f"template: {audit(template.render, tokenizer).describe()}")
         parts = _compiled_parts(config, mesh, environment, train_tasks, pool, tokenizer, template)
@@ -130,6 +135,19 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
     except BaseException:
         pool.close()
         raise
+
+
+def _require_states(pool: MultiprocessPool, task: Task) -> None:
+    """Raises EnvironmentFailure if the environment cannot name its states, by which gigpo compares turns."""
+    pool.reset(0, task)
+    event = pool.receive(None)[0]
+    pool.release(0)
+    if event.kind != "failure" and not event.state:
+        raise EnvironmentFailure(
+            "algorithm.name gigpo compares turns that began in the same state, and the environment names none. Have it "
+            "tell (env.options.track_state: true for TextWorld, a method `state` for your own), or set algorithm.name "
+            "to grpo."
+        )
 
 
 def _compiled_parts(
@@ -176,6 +194,7 @@ def _compiled_parts(
         engine=engine,
         pool=pool,
         player=player,
+        batching=config.batching,
     )
 
 
@@ -223,15 +242,15 @@ def make_optimizers(config: Config, network: Network) -> dict[Kind, Optimizer]:
 
 
 def make_tokenizer(
-    config: Config, folder: RunFolder, environment: Environment, pool: MultiprocessPool, train_tasks: Sequence[Task]
+    config: Config, folder: RunFolder, environment: Environment, pool: MultiprocessPool, tasks: Sequence[Task]
 ) -> Tokenizer:
-    """The run's tokenizer: read from its folder, or made once and written there."""
+    """The run's tokenizer: read from its folder, or made once, of the text of the first `tasks`, and written there."""
     if (folder.tokenizer / tokenizers.FILE_NAME).exists():
         return tokenizers.load(folder.tokenizer)
     if config.text.tokenizer == "byte":
         tokenizer = tokenizers.byte_tokenizer()
     else:
-        texts = game_texts(environment, pool, train_tasks[:_TOKENIZER_GAMES])
+        texts = game_texts(environment, pool, tasks[:_TOKENIZER_GAMES])
         tokenizer = tokenizers.train_bpe([config.text.system_prompt, *texts], config.text.vocab_size)
     tokenizer.save(folder.tokenizer)
     return tokenizer

@@ -26,6 +26,7 @@ class TokenBatch:
     behaviour_logprobs: Array  # f32 [B, T], of the sampler; 0 off-action
     rewards: Array  # f32 [B, T], a turn's reward sits on its last action token
     turn_ids: Array  # i32 [B, T], index of the turn on action tokens; -1 elsewhere
+    anchor_ids: Array  # i32 [B, T], which state of which task the turn began in, on action tokens; -1 if unknown
     bootstrap_mask: (
         Array  # bool [B, T], the one column after a truncated episode; its value stands for what was cut off
     )
@@ -51,3 +52,4 @@ class Targets:
     old_logprobs: Array
     old_values: Array
     ref_logprobs: Array | None  # None unless a KL term in the loss wants it
+    learn: Array  # bool [B, T], the action tokens that the policy learns from: all, or less what was left out

@@ -15,14 +15,15 @@ import jax
 import numpy as np
 
 from jaxmtrl.assembly import Parts, assemble, check
-from jaxmtrl.batch import TokenBatch, as_text
+from jaxmtrl.batch import TokenBatch
 from jaxmtrl.checkpoint import Checkpoints
+from jaxmtrl.config.lint import advice
 from jaxmtrl.config.sections import Config, PretrainSection, SftSection
-from jaxmtrl.curriculum.order import task_batch
 from jaxmtrl.errors import NonFiniteError
 from jaxmtrl.evaluation import SplitResult, episode_metrics, evaluate, success_table
 from jaxmtrl.examples import demonstrations, random_plays
-from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, put_batch
+from jaxmtrl.learner.device import DeviceBatch, micro_batch_order
+from jaxmtrl.learner.dials import Dials, DialState
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.programs import named
 from jaxmtrl.learner.state import TrainState, abstract_state, init_state, restart
@@ -32,10 +33,10 @@ from jaxmtrl.models.decoder import parameter_count
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import seeded_plays
 from jaxmtrl.rollout.feed import Feed
-from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.stages import DONE, EVALUATED, KINDS, RATES, STAGES, Position
+from jaxmtrl.tasks import stage_seed, tasks_to_learn_from
 from jaxmtrl.types import Episode
 
 
@@ -49,7 +50,7 @@ class Trainer:
         self.position = Position()
         self._best: Any = None  # SFT's best parameters so far
         self._reference: Any = None  # parameters of the KL reference
-        self._packing = 0.0  # share of the last batch's columns that hold tokens
+        self._dials = DialState()
         self._began = time.monotonic()
         self._restore()
         self.metrics = MetricsWriter.resume(folder.path, self.position.step, tensorboard=config.log.tensorboard)
@@ -68,14 +69,14 @@ class Trainer:
     def _pretrain(self) -> None:
         section = self.config.pretrain
         if section.plays:
-            plays = random_plays(self.config, self.parts)
+            plays = random_plays(self.config, self.parts, self.progress)
             self._imitate("pretrain", section, plays, on_epoch=lambda epoch: {}, last=lambda epoch: False)
 
     def _sft(self) -> None:
         section = self.config.sft
         if not section.demonstrations:
             return
-        training, validation = demonstrations(self.config, self.parts)
+        training, validation = demonstrations(self.config, self.parts, self.progress)
 
         def stalled(epoch: int) -> bool:
             if epoch - self.position.best_epoch < section.patience or epoch == 0:
@@ -114,7 +115,7 @@ class Trainer:
             losses: list[dict[str, float]] = []
             for start in starts:
                 chosen = [episodes[i] for i in shuffled[start : start + section.batch_episodes]]
-                batch = self._put(chosen, capacity=section.batch_episodes, text=kind == "pretrain")
+                batch, _ = self.parts.put(chosen, capacity=section.batch_episodes, text=kind == "pretrain")
                 losses.append(self._update(kind, batch, None, epochs=1, rng=rng))
                 self.progress.advance(1, loss=losses[-1].get(f"loss/{kind}"), validation=validation)
             values = {name: float(np.mean([loss[name] for loss in losses if name in loss])) for name in losses[0]}
@@ -156,21 +157,25 @@ class Trainer:
         played = time.monotonic()
         rng = np.random.default_rng((config.run.seed, STAGES.index(stage), iteration))
         capacity = config.rl.tasks_per_iteration * config.algorithm.group_size
-        batch = self._put(episodes, capacity=capacity)
+        batch, packing = parts.put(episodes, capacity=capacity)
+        self._dials = self._dials.seen([episode.episode_return for episode in episodes if not episode.failed])
+        dials = self._dials.dials(config.algorithm, iteration if stage == "rl" else 0)
         scores = parts.learner.score(self.state.params, batch)
         reference = self._reference_logprobs(batch)
-        targets, target_metrics = parts.learner.targets(batch, scores, reference)
+        targets, target_metrics = parts.learner.targets(batch, scores, reference, dials)
         kind = KINDS[stage]
         values = named(target_metrics, kind, config.algorithm)
-        values |= self._update(kind, batch, targets, epochs=epochs, rng=rng)
-        values |= episode_metrics(episodes)
+        values |= self._update(kind, batch, targets, epochs=epochs, rng=rng, dials=dials)
+        values |= episode_metrics(episodes) | dials.named(config.algorithm)
+        if stage == "rl":
+            self._dials = self._dials.adapted(config.algorithm, values.get("kl/reference_nats"), len(episodes))
         ended = time.monotonic()
         tokens = sum(len(turn.prompt_ids) + len(turn.action_ids) for e in episodes for turn in e.turns)
         values |= {
             "time/play_s": played - began,
             "time/update_s": ended - played,
             "speed/tokens_per_s": tokens / (ended - began),
-            "batch/packing": self._packing,
+            "batch/packing": packing,
         }
         every, last = config.evaluation.every, iteration + 1 == iterations
         if stage == "rl" and every and (iteration + 1) % every == 0 and not last:
@@ -186,28 +191,11 @@ class Trainer:
     def _play(self, stage: str, iteration: int) -> list[Episode]:
         """One batch of training episodes by the weights that the engine holds."""
         config, parts = self.config, self.parts
-        seed, count = (config.run.seed, STAGES.index(stage)), config.rl.tasks_per_iteration
-        tasks = task_batch(parts.train_tasks, seed=seed, first=iteration * count, count=count)
-        plays = seeded_plays(tasks, group_size=config.algorithm.group_size, seed=(*seed, iteration))
+        tasks = tasks_to_learn_from(config, parts.train_tasks, stage, iteration)
+        seed = (*stage_seed(config, stage), iteration)
+        plays = seeded_plays(tasks, group_size=config.algorithm.group_size, seed=seed)
         limit = config.batching.row_length - 1  # the last column is for the bootstrap value
         return parts.player.play(plays, temperature=config.sampling.temperature, max_tokens=limit)
-
-    def _put(self, episodes: Sequence[Episode], *, capacity: int, text: bool = False) -> DeviceBatch:
-        """Packs and places episodes.
-
-        Args:
-            capacity: the most episodes there can be, so that every batch has one shape.
-            text: every token is to be learnt, not the actions alone.
-        """
-        batching = self.config.batching
-        batch = pack(
-            episodes, row_length=batching.row_length, num_episodes=capacity, pad_id=self.parts.tokenizer.pad_id
-        )
-        self._packing = packing_efficiency(batch)
-        micro_rows = batching.micro_batch_rows
-        return put_batch(
-            as_text(batch) if text else batch, micro_batch_rows=micro_rows, max_rows=capacity, mesh=self.parts.mesh
-        )
 
     def _update(
         self,
@@ -217,11 +205,12 @@ class Trainer:
         *,
         epochs: int,
         rng: np.random.Generator,
+        dials: Dials | None = None,
     ) -> dict[str, float]:
         """One compiled update of the state; stops the run when a loss or gradient is not finite."""
         count = batch.rows.tokens.shape[0]
         order = micro_batch_order(rng, used=int(batch.used), count=count, epochs=epochs)
-        self.state, metrics = self.parts.learner.update(kind, self.state, batch, targets, order)
+        self.state, metrics = self.parts.learner.update(kind, self.state, batch, targets, order, dials)
         if int(metrics.nonfinite):
             self._stop_on_nonfinite(batch.rows, metrics)
         return named(metrics, kind, self.config.algorithm)
@@ -231,9 +220,8 @@ class Trainer:
         values = {}
         loss = None
         if validation:
-            loss = float(
-                self.parts.learner.sft_loss(self.state.params, self._put(validation, capacity=len(validation)))
-            )
+            batch, _ = self.parts.put(validation, capacity=len(validation))
+            loss = float(self.parts.learner.sft_loss(self.state.params, batch))
             values["loss/validation"] = loss
         best = self.position.best_loss
         if loss is None or best is None or loss < best:
@@ -316,14 +304,17 @@ class Trainer:
         self._best = None
         following = STAGES[number + 1] if number + 1 < len(STAGES) else DONE
         if following != DONE:
-            optimizer = self.parts.optimizers[KINDS[following]]
-            self.state = restart(self.state.params, self.parts.network, optimizer, self.parts.mesh)
+            optimizer, params = self.parts.optimizers[KINDS[following]], self.state.params
+            if following == "critic_warmup":  # a separate critic begins as the policy that it will judge
+                params = self.parts.network.critic_from_policy(params)
+            self.state = restart(params, self.parts.network, optimizer, self.parts.mesh)
         self.position = dataclasses.replace(self.position, stage=following, iteration=0)
         self._save()
 
     def _save(self) -> None:
         began, self._began = self._began, time.monotonic()
-        self.position = dataclasses.replace(self.position, wall_s=self.position.wall_s + self._began - began)
+        wall_s, dials = self.position.wall_s + self._began - began, dataclasses.asdict(self._dials)
+        self.position = dataclasses.replace(self.position, wall_s=wall_s, dials=dials)
         arrays = {"state": self.state} | ({"best": self._best} if self._best is not None else {})
         position = dataclasses.asdict(self.position) | {"has_best": self._best is not None}
         self.checkpoints.save(self._checkpoint_number(), arrays, position)
@@ -342,6 +333,7 @@ class Trainer:
         position = self.checkpoints.position(latest)
         has_best = position.pop("has_best")
         self.position = Position(**position)
+        self._dials = DialState.of(self.position.dials)
         optimizer = self.parts.optimizers[KINDS.get(self.position.stage, "policy")]
         abstract = abstract_state(network, optimizer, mesh)
         wanted = {"state": abstract} | ({"best": abstract.params} if has_best else {})
@@ -396,4 +388,6 @@ def train(config: Config) -> dict[str, Any]:
         closing(assemble(config, folder, progress, training=True)) as parts,
         closing(Trainer(config, folder, parts, progress)) as trainer,
     ):
+        for text in advice(config):
+            progress.message(f"advice: {text}")
         return trainer.run()

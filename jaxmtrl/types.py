@@ -61,6 +61,7 @@ class Turn:
     stop: TurnStop
     observation: str = ""  # the text behind prompt_ids, for people
     action: str = ""  # the text the environment was given, for people
+    state: str = ""  # the environment's own name of the state in which the turn began; "" if it has none
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -34,6 +34,11 @@ class TextEnv(Protocol):
     # An environment that knows what could be done may also have, for play at random:
     #
     #     def admissible(self) -> Sequence[str]: the actions that would do something now; none after the end
+    #
+    # and one that can name the state it is in, for credit between plays that met in it (algorithm gigpo):
+    #
+    #     def state(self) -> str: equal for two moments of plays of one task exactly if what follows is the same; holds
+    #         what is carried and what is hidden, but no counter of steps
 
 
 @dataclass(frozen=True, kw_only=True)

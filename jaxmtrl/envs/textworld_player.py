@@ -41,6 +41,7 @@ class View:
     admissible: bool  # list the commands that would change something
     inventory: bool  # say what is carried after every command
     description: bool  # describe the room after every command
+    track_state: bool = False  # be able to name the state of the game
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class _Interpreter(Protocol):
     def send(self, command: str) -> str: ...
     def admissible(self) -> list[str]: ...
     def remaining(self) -> int: ...
+    def state(self) -> str: ...
     def close(self) -> None: ...
 
 
@@ -137,6 +139,9 @@ class _Jericho:
     def remaining(self) -> int:
         return 0
 
+    def state(self) -> str:
+        return ""  # the interpreter's own hash of its objects does not change in games made by TextWorld
+
     def close(self) -> None:
         self._frotz.close()
 
@@ -155,7 +160,9 @@ class _TextWorld:
         import textworld
 
         # a new one for every episode: load() on an old one leaks
-        self._env: Any = textworld.start(path, textworld.EnvInfos(admissible_commands=True, policy_commands=plan))
+        self._env: Any = textworld.start(
+            path, textworld.EnvInfos(admissible_commands=True, policy_commands=plan, facts=True)
+        )
         self._state: Any = None
 
     def restart(self) -> str:
@@ -175,6 +182,9 @@ class _TextWorld:
     def remaining(self) -> int:
         """Commands of the way to win that TextWorld knows from here, which may lead back first; 0 if won or lost."""
         return len(self._state["policy_commands"] or ())
+
+    def state(self) -> str:
+        return "; ".join(sorted(str(fact) for fact in self._state["facts"]))
 
     def close(self) -> None:
         self._env.close()
@@ -208,7 +218,7 @@ class TextWorldEnv:
         self._info: GameInfo = read_info(path)
         self._max_steps: int = task.payload["max_steps"]
         self._steps = self._score = self._moves = 0
-        tracked = self._view.admissible or self._pay_progress
+        tracked = self._view.admissible or self._pay_progress or self._view.track_state
         self._game = _TextWorld(path, plan=self._pay_progress) if tracked else _Jericho(path)
         opening = self._game.restart()
         self._whole, self._progress = self._game.remaining() if self._pay_progress else 0, 0.0
@@ -237,6 +247,10 @@ class TextWorldEnv:
     def admissible(self) -> list[str]:
         """The commands that would change something now, as `View.admissible` lists them; none if it is off."""
         return self._game.admissible() if self._game is not None and not self._over and self._view.admissible else []
+
+    def state(self) -> str:
+        """All that is true in the game now: where everything is, what is open or locked; "" where it is not tracked."""
+        return self._game.state() if self._game is not None else ""
 
     def close(self) -> None:
         self._over = True

@@ -116,6 +116,10 @@ class ToyEnv:
             return [*(f"take {colour} key" for colour in game.keys[self._room]), "open door", "look"]
         return [*(f"take {weapon}" for weapon in game.weapons), f"hit {game.monster}", "look"]
 
+    def state(self) -> str:
+        """Where it stands, what it holds, and what dense rewards have been paid."""
+        return f"room {self._room}, key {self._key}, weapon {self._weapon}, stage {self._stage}"
+
     def close(self) -> None:
         self._over = True
 

@@ -74,6 +74,7 @@ def put_batch(batch: TokenBatch, *, micro_batch_rows: int, max_rows: int, mesh: 
             behaviour_logprobs=cut(batch.behaviour_logprobs, 0),
             rewards=cut(batch.rewards, 0),
             turn_ids=cut(batch.turn_ids, -1),
+            anchor_ids=cut(batch.anchor_ids, -1),
             bootstrap_mask=cut(batch.bootstrap_mask, False),
             group_ids=_place(np.asarray(batch.group_ids), replicated(mesh)),
         ),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxmtrl.batch import Targets, TokenBatch
 from jaxmtrl.config.sections import AlgorithmSection
+from jaxmtrl.learner.dials import Dials, constant_dials
 from jaxmtrl.learner.score import Scores, score
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.rl.losses import (
@@ -18,9 +19,12 @@ from jaxmtrl.rl.losses import (
     clipped_policy_loss,
     clipped_value_loss,
     kl_estimate,
+    kl_loss,
     loss_weights,
     policy_ratio,
+    pooled_logprobs,
 )
+from jaxmtrl.rl.turns import turn_buckets
 
 Kind = Literal["pretrain", "sft", "critic", "policy"]
 IMITATION: tuple[Kind, ...] = ("pretrain", "sft")  # one loss; each has its own optimizer
@@ -30,7 +34,7 @@ IMITATION: tuple[Kind, ...] = ("pretrain", "sft")  # one loss; each has its own 
 class Weights:
     """What each token counts, f32 [..., T]; the denominators are those of everything one optimizer step learns from."""
 
-    policy: jax.Array  # as algorithm.loss_mean says: policy loss, entropy bonus, KL
+    policy: jax.Array  # as algorithm.loss_mean says, over what is learnt from: policy loss, entropy bonus, KL
     token: jax.Array  # 1 / action tokens: value loss, imitation loss and metrics
 
 
@@ -43,7 +47,7 @@ class LossParts:
     value_loss: jax.Array
     entropy: jax.Array  # nats a token
     kl_old: jax.Array  # k3 estimate of KL(old || policy), nats a token
-    kl_reference: jax.Array  # k2 estimate of the KL in the loss, nats a token; 0 without
+    kl_reference: jax.Array  # the KL in the loss as algorithm.kl_kind estimates it, nats a token; 0 without
     clip_fraction: jax.Array
     ratio: jax.Array
 
@@ -67,26 +71,44 @@ class Objective:
         both = ("policy", "critic") if self.algorithm.name == "ppo" else ("policy",)
         return {"critic": ("critic",), "policy": both}.get(self.kind, ("policy",))
 
-    def weights(self, rows: TokenBatch, chosen: jax.Array) -> Weights:
+    def weights(self, rows: TokenBatch, targets: Targets | None, chosen: jax.Array) -> Weights:
         """The weights of the chosen micro-batches.
 
         Args:
-            rows: fields [n, M, T].
+            rows, targets: fields [n, M, T].
             chosen: bool [n].
         """
         mask = rows.action_mask & chosen[:, None, None]
+        learn = mask if targets is None else mask & targets.learn
         episodes = rows.group_ids.shape[0]
         token = loss_weights(mask, rows.segment_ids, num_episodes=episodes, mean="token")
-        policy = loss_weights(mask, rows.segment_ids, num_episodes=episodes, mean=self.algorithm.loss_mean)
+        policy = loss_weights(
+            learn,
+            rows.segment_ids,
+            num_episodes=episodes,
+            mean=self.algorithm.loss_mean,
+            constant=self.algorithm.loss_constant,
+        )
         return Weights(policy=policy, token=token)
 
+    def learns_from(self, weights: Weights) -> jax.Array:
+        """The weights of what moves this objective; without any above 0 there is nothing to learn."""
+        return weights.policy if self.kind == "policy" else weights.token
+
     def loss(
-        self, network: Network, params: Any, rows: TokenBatch, targets: Targets | None, weights: Weights
+        self,
+        network: Network,
+        params: Any,
+        rows: TokenBatch,
+        targets: Targets | None,
+        weights: Weights,
+        dials: Dials | None = None,
     ) -> tuple[jax.Array, LossParts]:
         """The micro-batch's share of the minibatch's loss, and its parts.
 
         Args:
             rows, targets, weights: fields [M, T]; imitation needs no targets.
+            dials: None for those of the config.
         """
         algorithm = self.algorithm
         scores = score(
@@ -106,7 +128,7 @@ class Objective:
                 zero_parts(), loss=loss, value_loss=loss, entropy=_weighted(weights.token, scores.entropies)
             )
         else:
-            parts = _policy(scores, rows, targets, weights, algorithm)
+            parts = _policy(scores, rows, targets, weights, algorithm, dials or constant_dials(algorithm))
         return parts.loss, jax.lax.stop_gradient(parts)
 
 
@@ -136,10 +158,10 @@ def _value_loss(
 
 
 def _policy(
-    scores: Scores, rows: TokenBatch, targets: Targets, weights: Weights, algorithm: AlgorithmSection
+    scores: Scores, rows: TokenBatch, targets: Targets, weights: Weights, algorithm: AlgorithmSection, dials: Dials
 ) -> LossParts:
     mask = rows.action_mask
-    pair = (scores.logprobs, targets.old_logprobs)
+    pair = (_pooled(scores, rows, targets, algorithm), targets.old_logprobs)
     clip = {"clip_low": algorithm.clip_low, "clip_high": algorithm.clip_high}
     surrogate = clipped_policy_loss(*pair, targets.advantages, mask, **clip, dual_clip=algorithm.dual_clip)
     parts = dataclasses.replace(
@@ -157,8 +179,18 @@ def _policy(
         parts = dataclasses.replace(parts, value_loss=value_loss)
         loss = loss + algorithm.value_coef * value_loss
     if targets.ref_logprobs is not None:
-        # k2, since its gradient is that of the KL; k1's is 0 on average and k3's is another divergence's.
-        kl = kl_estimate(scores.logprobs, targets.ref_logprobs, mask, kind="k2")
+        kl = kl_loss(scores.logprobs, targets.ref_logprobs, mask, kind=algorithm.kl_kind)
         parts = dataclasses.replace(parts, kl_reference=_weighted(weights.token, kl))
-        loss = loss + algorithm.kl_coef * _weighted(weights.policy, kl)
+        loss = loss + dials.kl_coef * _weighted(weights.policy, kl)
     return dataclasses.replace(parts, loss=loss)
+
+
+def _pooled(scores: Scores, rows: TokenBatch, targets: Targets, algorithm: AlgorithmSection) -> jax.Array:
+    """Log-probs whose ratio to the old ones is that of the token, or of its whole turn or episode."""
+    if algorithm.ratio == "token":
+        return scores.logprobs
+    if algorithm.ratio == "sequence":
+        buckets, count = rows.segment_ids, rows.group_ids.shape[0]
+    else:
+        buckets, count = turn_buckets(rows.turn_ids, rows.segment_ids, rows.action_mask)
+    return pooled_logprobs(scores.logprobs, targets.old_logprobs, rows.action_mask, buckets, count)

@@ -66,13 +66,15 @@ def make_optimizer(
     Args:
         learning_rate, critic_learning_rate: peak rates of the two halves.
         total_steps: optimizer steps of the stage; a decay ends there.
-        warmup_steps: steps of linear warm-up; 0 starts at the peak.
+        warmup_steps: steps of linear warm-up; 0 starts at the peak; the critic may have its own by config.
     """
     axes = network.axes()
     rates = {"policy": learning_rate, "critic": critic_learning_rate}
+    own = section.critic_warmup_steps
+    warmups = {"policy": warmup_steps, "critic": warmup_steps if own is None else own}
     halves = {
         name: optax.adamw(
-            _schedule(rate, warmup_steps=warmup_steps, total_steps=total_steps, decay=section.decay),
+            _schedule(rate, warmup_steps=warmups[name], total_steps=total_steps, decay=section.decay),
             b1=section.b1,
             b2=section.b2,
             eps=section.eps,

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jaxmtrl.batch import Targets
 from jaxmtrl.config.sections import AlgorithmSection
 from jaxmtrl.learner.device import DeviceBatch
+from jaxmtrl.learner.dials import Dials, constant_dials
 from jaxmtrl.learner.objective import IMITATION, Kind, Objective
 from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.learner.score import Scores
@@ -60,20 +61,31 @@ class Learner:
         return self._call("score", run, params, batch, placed=lambda: rows_sharding(self._mesh))
 
     def targets(
-        self, batch: DeviceBatch, scores: Scores, ref_logprobs: jax.Array | None = None
+        self, batch: DeviceBatch, scores: Scores, ref_logprobs: jax.Array | None = None, dials: Dials | None = None
     ) -> tuple[Targets, TargetMetrics]:
-        """Credit for every action token; the old log-probs are those of `scores`, never the sampler's."""
+        """Credit for every action token; the old log-probs are those of `scores`, never the sampler's.
 
-        def run(batch: DeviceBatch, scores: Scores, ref: jax.Array | None) -> tuple[Targets, TargetMetrics]:
-            return make_targets(batch.rows, scores, ref, self._algorithm)
+        `dials` None means those of the config, here and in `update`.
+        """
+
+        def run(
+            batch: DeviceBatch, scores: Scores, ref: jax.Array | None, dials: Dials
+        ) -> tuple[Targets, TargetMetrics]:
+            return make_targets(batch.rows, scores, ref, self._algorithm, dials)
 
         def placed() -> Any:
             return rows_sharding(self._mesh), replicated(self._mesh)
 
-        return self._call("targets", run, batch, scores, ref_logprobs, placed=placed)
+        return self._call("targets", run, batch, scores, ref_logprobs, self._placed(dials), placed=placed)
 
     def update(
-        self, kind: Kind, state: TrainState, batch: DeviceBatch, targets: Targets | None, order: np.ndarray
+        self,
+        kind: Kind,
+        state: TrainState,
+        batch: DeviceBatch,
+        targets: Targets | None,
+        order: np.ndarray,
+        dials: Dials | None = None,
     ) -> tuple[TrainState, UpdateMetrics]:
         """Learns from a batch; `state` is given up (its buffers are reused), also by whoever shares its parameters.
 
@@ -87,15 +99,15 @@ class Learner:
         minibatches = 1 if kind in IMITATION else self._algorithm.minibatches
 
         def run(
-            state: TrainState, batch: DeviceBatch, targets: Targets | None, order: jax.Array
+            state: TrainState, batch: DeviceBatch, targets: Targets | None, order: jax.Array, dials: Dials
         ) -> tuple[TrainState, UpdateMetrics]:
-            return update(self._network, optimizer, objective, minibatches, state, batch, targets, order)
+            return update(self._network, optimizer, objective, minibatches, state, batch, targets, order, dials)
 
         def placed() -> Any:
             return state_shardings(self._network, optimizer, self._mesh), replicated(self._mesh)
 
-        placed_order = jax.device_put(order, replicated(self._mesh))
-        return self._call(f"update_{kind}", run, state, batch, targets, placed_order, placed=placed, donate=(0,))
+        rest = (jax.device_put(order, replicated(self._mesh)), self._placed(dials))
+        return self._call(f"update_{kind}", run, state, batch, targets, *rest, placed=placed, donate=(0,))
 
     def sft_loss(self, params: Any, batch: DeviceBatch) -> jax.Array:
         """Mean imitation loss a token, nats, f32 []; validation."""
@@ -104,6 +116,9 @@ class Learner:
             return mean_loss(self._network, self._objective("sft"), params, batch)
 
         return self._call("sft_loss", run, params, batch, placed=lambda: replicated(self._mesh))
+
+    def _placed(self, dials: Dials | None) -> Dials:
+        return jax.device_put(dials or constant_dials(self._algorithm), replicated(self._mesh))
 
     def _objective(self, kind: Kind) -> Objective:
         return Objective(kind=kind, algorithm=self._algorithm, temperature=self._temperature)
@@ -173,7 +188,12 @@ def _named_targets(host: TargetMetrics, algorithm: AlgorithmSection) -> dict[str
         "policy/sampled_entropy_nats": host.entropy,
         "logprob_gap/mean_nats": host.logprob_gap_mean,
         "logprob_gap/max_nats": host.logprob_gap_max,
+        "batch/learnt_share": host.learnt,
     }
+    if algorithm.group_size > 1:
+        numbers |= {"batch/uniform_groups": host.uniform_groups}
+    if algorithm.importance_cap > 0:
+        numbers |= {"policy/importance_mean": host.importance_mean}
     if algorithm.name == "ppo":
         numbers |= {"value/mean": host.value_mean, "value/explained_variance": host.explained_variance}
     if host.kl_reference is not None:

@@ -39,12 +39,20 @@ def score(
         temperature: logits are divided by it, as in sampling.
         entropy_gradient: whether a gradient flows through `entropies`; False saves work in the backward pass.
     """
-    hidden = constrain_rows(network.hidden(params, rows.tokens, rows.positions, rows.segment_ids))  # [M, T, D]
+    read = (rows.tokens, rows.positions, rows.segment_ids)
+    hidden = constrain_rows(network.hidden(params, *read))  # [M, T, D]
+    critic_hidden = network.critic_hidden(params, hidden, *read)
     actions, readout = _readable(rows)
     columns, live = _compact(readout)  # [M, A]
-    before = jnp.take_along_axis(hidden, jnp.maximum(columns - 1, 0)[..., None], axis=1)
-    # Whatever a padding column holds must not reach the head: 0 * inf in its backward pass would be NaN.
-    before = constrain_rows(jnp.where(live[..., None], before, 0))  # [M, A, D]
+
+    def states(hidden: jax.Array) -> jax.Array:
+        """[M, A, D], the states before the readout columns."""
+        before = jnp.take_along_axis(hidden, jnp.maximum(columns - 1, 0)[..., None], axis=1)
+        # Whatever a padding column holds must not reach the head: 0 * inf in its backward pass would be NaN.
+        return constrain_rows(jnp.where(live[..., None], before, 0))
+
+    before = states(hidden)
+    critic_before = before if critic_hidden is hidden else states(constrain_rows(critic_hidden))
     chosen = jnp.take_along_axis(rows.tokens, columns, axis=1)
 
     logprobs, entropies = _chunked_head(
@@ -58,7 +66,7 @@ def score(
     return Scores(
         logprobs=expand(logprobs, actions),
         entropies=expand(entropies, actions),
-        values=expand(network.values(params, before), readout),
+        values=expand(network.values(params, critic_before), readout),
     )
 
 

@@ -16,6 +16,7 @@ import optax
 
 from jaxmtrl.batch import Targets, TokenBatch
 from jaxmtrl.learner.device import DeviceBatch
+from jaxmtrl.learner.dials import Dials
 from jaxmtrl.learner.objective import LossParts, Objective, Weights, zero_parts
 from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.learner.score import Scores, score
@@ -59,7 +60,7 @@ def score_batch(network: Network, params: Any, batch: DeviceBatch, *, temperatur
 
 def mean_loss(network: Network, objective: Objective, params: Any, batch: DeviceBatch) -> jax.Array:
     """The objective's loss on a whole batch without learning from it, f32 []: validation of sft."""
-    weights = objective.weights(batch.rows, jnp.ones(batch.rows.tokens.shape[0], bool))
+    weights = objective.weights(batch.rows, None, jnp.ones(batch.rows.tokens.shape[0], bool))
 
     def body(index: jax.Array, total: jax.Array) -> jax.Array:
         rows, share = _micro_batch(batch.rows, index), _take(weights, index)
@@ -77,6 +78,7 @@ def update(
     batch: DeviceBatch,
     targets: Targets | None,
     order: jax.Array,
+    dials: Dials | None = None,
 ) -> tuple[TrainState, UpdateMetrics]:
     """Learns from one batch.
 
@@ -88,6 +90,7 @@ def update(
         minibatches: K, static.
         targets: fields [n, M, T]; None for pretrain and sft.
         order: i32 [epochs, n], see `device.micro_batch_order`.
+        dials: None for those of the config.
     """
 
     def minibatch(state: TrainState, which: tuple[jax.Array, jax.Array]) -> tuple[TrainState, _Step]:
@@ -95,17 +98,17 @@ def update(
         low, high = part * batch.used // minibatches, (part + 1) * batch.used // minibatches
         places = jnp.arange(micro_batches.size)
         chosen = jnp.zeros(places.size, bool).at[micro_batches].set((places >= low) & (places < high))
-        weights = objective.weights(batch.rows, chosen)
+        weights = objective.weights(batch.rows, targets, chosen)
 
         def body(place: jax.Array, total: _Accumulated) -> _Accumulated:
             index = micro_batches[place]
             rows, credit, share = _micro_batch(batch.rows, index), _take(targets, index), _take(weights, index)
-            return _accumulate(network, objective, state.params, rows, credit, share, index, total)
+            return _accumulate(network, objective, state.params, rows, credit, share, dials, index, total)
 
         total = jax.lax.fori_loop(low, high, body, _nothing(objective, state.params))
         norm = optax.tree.norm(total.grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(total.parts.loss)
-        taken = finite & jnp.any(weights.token > 0)
+        taken = finite & jnp.any(objective.learns_from(weights) > 0)
         state = jax.lax.cond(taken, lambda: _step(optimizer, state, total.grads, norm), lambda: state)
         bad = jnp.where(finite, -1, jnp.where(total.bad_micro_batch >= 0, total.bad_micro_batch, micro_batches[low]))
         return state, _Step(parts=total.parts, gradient_norm=norm, taken=taken, bad_micro_batch=bad)
@@ -137,13 +140,14 @@ def _accumulate(
     rows: TokenBatch,
     targets: Targets | None,
     weights: Weights,
+    dials: Dials | None,
     index: jax.Array,
     total: _Accumulated,
 ) -> _Accumulated:
     """Adds one micro-batch's gradient and loss."""
 
     def loss(trained: Any) -> tuple[jax.Array, LossParts]:
-        return objective.loss(network, {**params, **trained}, rows, targets, weights)
+        return objective.loss(network, {**params, **trained}, rows, targets, weights, dials)
 
     trained = {name: params[name] for name in objective.trained}
     (_, parts), grads = jax.value_and_grad(loss, has_aux=True)(trained)

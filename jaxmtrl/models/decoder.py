@@ -59,6 +59,7 @@ class DecoderConfig:
     tied_head: bool
     rope_theta: float
     norm_eps: float
+    critic: str
     remat: bool
     param_dtype: str
     compute_dtype: str
@@ -87,7 +88,10 @@ def _bind(module: type, config: DecoderConfig, params: Params) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A decoder and its critic head. Parameters: {"policy": {"outside", "layers" (stacked [L, …])}, "critic": {…}}."""
+    """A decoder and its critic. Parameters: {"policy": {"outside", "layers" (stacked [L, …])}, "critic": {…}}.
+
+    The critic's are those of its head, or {"outside", "layers", "head"} if it has a decoder of its own.
+    """
 
     config: DecoderConfig
 
@@ -104,24 +108,32 @@ class Network:
     def init(self, key: Array) -> Params:
         """Fresh parameters; a pure function of the key, made to be jitted with output shardings."""
         outside, layers, critic = jax.random.split(key, 3)
-        layer_keys = jax.random.split(layers, self.config.layers)
-        return {
-            "policy": {
-                "outside": _init(Outside, self.config, outside),
-                "layers": jax.vmap(lambda k: _init(Block, self.config, k))(layer_keys),
-            },
-            "critic": _init(CriticHead, self.config, critic),
-        }
+        head = _init(CriticHead, self.config, critic)
+        policy = self._init_trunk(self.config, outside, layers)
+        if self.config.critic == "head":
+            return {"policy": policy, "critic": head}
+        own = self._init_trunk(self._critic_config, *jax.random.split(jax.random.fold_in(critic, 1)))
+        return {"policy": policy, "critic": own | {"head": head}}
 
     def axes(self) -> Params:
         """The tree of `init` with a tuple of logical axis names in place of every array."""
         stacked = jax.tree.map(
             lambda names: ("layers", *names), _graph(Block, self.config)[2], is_leaf=lambda x: isinstance(x, tuple)
         )
+        head = _graph(CriticHead, self.config)[2]
+        own = {"outside": _graph(Outside, self._critic_config)[2], "layers": stacked, "head": head}
         return {
             "policy": {"outside": _graph(Outside, self.config)[2], "layers": stacked},
-            "critic": _graph(CriticHead, self.config)[2],
+            "critic": head if self.config.critic == "head" else own,
         }
+
+    def critic_from_policy(self, params: Params) -> Params:
+        """The same parameters, a separate critic reading with a copy of the policy's decoder; its head stays."""
+        if self.config.critic == "head":
+            return params
+        policy, critic = jax.tree.map(lambda leaf: leaf.copy(), params["policy"]), params["critic"]
+        outside = {name: policy["outside"][name] for name in critic["outside"]}  # a critic has no output head
+        return {**params, "critic": {"outside": outside, "layers": policy["layers"], "head": critic["head"]}}
 
     def hidden(self, params: Params, tokens: Array, positions: Array, segment_ids: Array) -> Array:
         """The trunk's normed output for whole rows.
@@ -133,14 +145,15 @@ class Network:
         Returns:
             [B, T, D] in the compute dtype; column t has read tokens 0..t.
         """
-        outside = _bind(Outside, self.config, params["policy"]["outside"])
+        return self._read(self.config, params["policy"], tokens, positions, segment_ids)
 
-        def step(x: Array, layer: Params) -> tuple[Array, None]:
-            return _bind(Block, self.config, layer)(x, positions, segment_ids), None
-
-        x = outside.embed(tokens, jnp.dtype(self.config.compute_dtype))
-        x, _ = jax.lax.scan(jax.checkpoint(step) if self.config.remat else step, x, params["policy"]["layers"])
-        return outside.final_norm(x)
+    def critic_hidden(
+        self, params: Params, hidden: Array, tokens: Array, positions: Array, segment_ids: Array
+    ) -> Array:
+        """What `values` reads, [B, T, D]: the policy's `hidden`, or the output of the critic's own trunk."""
+        if self.config.critic == "head":
+            return hidden
+        return self._read(self._critic_config, params["critic"], tokens, positions, segment_ids)
 
     def logits(self, params: Params, hidden: Array) -> Array:
         """hidden [..., D] → f32 [..., V]."""
@@ -148,7 +161,28 @@ class Network:
 
     def values(self, params: Params, hidden: Array) -> Array:
         """hidden [..., D] → f32 [...], the critic's estimate of the return still to come."""
-        return _bind(CriticHead, self.config, params["critic"])(hidden)
+        critic = params["critic"]
+        return _bind(CriticHead, self.config, critic if self.config.critic == "head" else critic["head"])(hidden)
+
+    @property
+    def _critic_config(self) -> DecoderConfig:
+        return dataclasses.replace(self.config, tied_head=True)  # it reads only
+
+    def _init_trunk(self, config: DecoderConfig, outside: Array, layers: Array) -> Params:
+        return {
+            "outside": _init(Outside, config, outside),
+            "layers": jax.vmap(lambda key: _init(Block, config, key))(jax.random.split(layers, config.layers)),
+        }
+
+    def _read(self, config: DecoderConfig, trunk: Params, tokens: Array, positions: Array, segment_ids: Array) -> Array:
+        outside = _bind(Outside, config, trunk["outside"])
+
+        def step(x: Array, layer: Params) -> tuple[Array, None]:
+            return _bind(Block, config, layer)(x, positions, segment_ids), None
+
+        x = outside.embed(tokens, jnp.dtype(config.compute_dtype))
+        x, _ = jax.lax.scan(jax.checkpoint(step) if config.remat else step, x, trunk["layers"])
+        return outside.final_norm(x)
 
     def unstack(self, params: Params) -> list[Params]:
         """The blocks' parameters one by one, as decode wants them: slicing them anew every step costs a third of it."""

@@ -208,7 +208,7 @@ class _Batch:
         if event.kind == "failure":
             self._end(episode, EpisodeStop.FAILED, error=event.failure)
         elif event.kind == "observation":
-            state.waiting = state.transcript.observe(event.observation)
+            state.waiting = state.transcript.observe(event.observation, event.state)
             self._slotless.append(episode)
         else:
             result = event.step
@@ -217,7 +217,7 @@ class _Batch:
             if result.done:
                 self._end(episode, EpisodeStop.DONE, success=result.success)
                 return
-            ids = state.transcript.observe(result.observation)
+            ids = state.transcript.observe(result.observation, event.state)
             if result.truncated:
                 self._end(episode, EpisodeStop.TRUNCATED, success=result.success)
             else:

@@ -62,6 +62,7 @@ def pack(
         )
 
     batch = _empty(rows, row_length, num_episodes, pad_id)
+    anchors: dict[tuple[int, str], int] = {}
     for index, (row, start) in places.items():
         columns = _columns(episodes[index], pad_id)
         span = slice(start, start + lengths[index])
@@ -72,6 +73,7 @@ def pack(
         batch.behaviour_logprobs[row, span] = columns.logprobs
         batch.rewards[row, span] = columns.rewards
         batch.turn_ids[row, span] = columns.turn_ids
+        batch.anchor_ids[row, span] = _anchor_ids(episodes[index], columns.turn_ids, anchors)
         if episodes[index].stop is EpisodeStop.TRUNCATED:
             batch.bootstrap_mask[row, span.stop - 1] = True
         batch.group_ids[index] = episodes[index].group
@@ -130,6 +132,15 @@ def _columns(episode: Episode, pad_id: int) -> _Columns:
     return _Columns(tokens=tokens, logprobs=logprobs, rewards=rewards, turn_ids=turn_ids)
 
 
+def _anchor_ids(episode: Episode, turn_ids: np.ndarray, anchors: dict[tuple[int, str], int]) -> np.ndarray:
+    """Numbers the states of a batch in `anchors`, task by task, and says for each action token where its turn began."""
+    numbers = np.full(len(turn_ids), -1, np.int32)
+    for turn, played in enumerate(episode.turns):
+        if played.state:
+            numbers[turn_ids == turn] = anchors.setdefault((episode.group, played.state), len(anchors))
+    return numbers
+
+
 def _place(lengths: dict[int, int], row_length: int) -> dict[int, tuple[int, int]]:
     """First-fit-decreasing: the row and first column of each index; equal lengths keep the order of their indices."""
     places: dict[int, tuple[int, int]] = {}
@@ -160,6 +171,7 @@ def _empty(rows: int, row_length: int, num_episodes: int, pad_id: int) -> TokenB
         behaviour_logprobs=np.zeros(shape, np.float32),
         rewards=np.zeros(shape, np.float32),
         turn_ids=np.full(shape, -1, np.int32),
+        anchor_ids=np.full(shape, -1, np.int32),
         bootstrap_mask=np.zeros(shape, bool),
         group_ids=np.full(num_episodes, -1, np.int32),
     )

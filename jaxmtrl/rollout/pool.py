@@ -31,6 +31,7 @@ class PoolEvent:
     episode: int
     kind: Literal["observation", "step", "admissible", "failure"]
     observation: str = ""  # of a reset
+    state: str = ""  # after a reset or step, where names of states are wanted and the environment has them
     step: StepResult | None = None  # of a step
     admissible: tuple[str, ...] | None = None  # what could be done, or None if the environment does not know
     failure: str = ""  # environment, task, turn and what happened; an episode fails once, then nothing follows
@@ -88,6 +89,7 @@ class MultiprocessPool:
         reset_timeout_s: float,
         recycle_after: int,
         startup_allowance_s: float = 30.0,
+        name_states: bool = False,
     ):
         """Starts `workers` processes and returns without waiting for them.
 
@@ -96,10 +98,12 @@ class MultiprocessPool:
             step_timeout_s, reset_timeout_s: deadlines of one step and one reset.
             recycle_after: finished episodes after which a worker is replaced; 0 never.
             startup_allowance_s: how much longer than a reset the start of a worker (imports, `make`) may take.
+            name_states: have events say in which state the game is, if the environment can tell.
         """
         self._factory, self._options, self._folder = factory, dict(options), os.getcwd()
         self._step_timeout_s, self._reset_timeout_s = step_timeout_s, reset_timeout_s
         self._recycle_after, self._startup_s = recycle_after, reset_timeout_s + startup_allowance_s
+        self._name_states = name_states
         self._episodes: dict[int, OpenEpisode] = {}
         self._events: list[PoolEvent] = []
         self._start_failures, self._broken = 0, ""
@@ -205,7 +209,9 @@ class MultiprocessPool:
             raise EnvironmentFailure(self._broken)
 
     def _start(self) -> WorkerProcess:
-        worker = WorkerProcess(self._factory, self._options, self._folder, startup_s=self._startup_s)
+        worker = WorkerProcess(
+            self._factory, self._options, self._folder, startup_s=self._startup_s, name_states=self._name_states
+        )
         self._alive.append(worker)
         return worker
 
@@ -264,9 +270,12 @@ class MultiprocessPool:
             known = reply.payload if isinstance(reply.payload, tuple) else None
             self._events.append(PoolEvent(episode=number, kind="admissible", admissible=known))
         elif isinstance(reply.payload, StepResult):
-            self._events.append(PoolEvent(episode=number, kind="step", step=reply.payload))
+            self._events.append(PoolEvent(episode=number, kind="step", step=reply.payload, state=reply.state))
         else:
-            self._events.append(PoolEvent(episode=number, kind="observation", observation=str(reply.payload)))
+            observation = str(reply.payload)
+            self._events.append(
+                PoolEvent(episode=number, kind="observation", observation=observation, state=reply.state)
+            )
 
     def _fail(self, opened: OpenEpisode, turn: int, what: str) -> None:
         if opened.failed:

@@ -70,6 +70,7 @@ class WorkerProcess:
     options: Mapping[str, Any]
     start_folder: str
     startup_s: float
+    name_states: bool = False
     ready: bool = False
     closing: bool = False
     finished: int = 0  # episodes played and released
@@ -90,7 +91,7 @@ class WorkerProcess:
         # spawn: a fork of a process that runs jax deadlocks; daemon: multiprocessing ends what we could not.
         self.process = multiprocessing.get_context("spawn").Process(
             target=run,
-            args=(other_end, self.factory, self.options, self.start_folder, self.folder),
+            args=(other_end, self.factory, self.options, self.start_folder, self.folder, self.name_states),
             name="environment-worker",
             daemon=True,
         )

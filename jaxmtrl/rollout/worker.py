@@ -57,6 +57,7 @@ class Reply:
     kind: Literal["ready", "observation", "step", "admissible", "failure"]
     # failure: what happened, as the end of a sentence that begins "reset ..."; admissible: None where unknown
     payload: str | StepResult | tuple[str, ...] | None = ""
+    state: str = ""  # of an observation or a step: the state reached, where names of states are wanted and known
 
 
 def frame(message: Request | Reply) -> bytes:
@@ -97,7 +98,14 @@ class FrameReader:
         return messages
 
 
-def run(channel: socket.socket, factory: str, options: Mapping[str, Any], start_folder: str, folder: str) -> None:
+def run(
+    channel: socket.socket,
+    factory: str,
+    options: Mapping[str, Any],
+    start_folder: str,
+    folder: str,
+    name_states: bool = False,
+) -> None:
     """Main of a worker: makes the environment, says ready, then answers until told to close or the parent is gone.
 
     Args:
@@ -105,6 +113,7 @@ def run(channel: socket.socket, factory: str, options: Mapping[str, Any], start_
         factory, options: of `load_environment`.
         start_folder: the parent's working directory when the pool was made; relative paths in options mean this one.
         folder: private and empty; the working directory of all play, because simulators write files where they are.
+        name_states: ask environments that can name their state for it after every reset and step.
     """
     os.setsid()  # a process group of its own, so that whatever the environment spawns can be killed with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -117,7 +126,7 @@ def run(channel: socket.socket, factory: str, options: Mapping[str, Any], start_
         _send(channel, Reply(0, "failure", f"failed:\n{traceback.format_exc()}"))
         return
     _send(channel, Reply(0, "ready"))
-    _answer(channel, _Seats(environment))
+    _answer(channel, _Seats(environment, name_states))
 
 
 def _load(factory: str, options: Mapping[str, Any], start_folder: str, folder: str) -> Environment:
@@ -170,8 +179,8 @@ class _WrongAnswer(Exception):
 class _Seats:
     """The environments of one worker, by seat."""
 
-    def __init__(self, environment: Environment):
-        self._environment = environment
+    def __init__(self, environment: Environment, name_states: bool):
+        self._environment, self._name_states = environment, name_states
         self._envs: dict[int, TextEnv] = {}
         self._over: set[int] = set()  # seats whose episode has ended: only reset may follow
 
@@ -179,10 +188,10 @@ class _Seats:
         """Does one request. Whatever an environment raises becomes a failure of this seat's episode alone."""
         try:
             if request.kind == "reset":
-                return Reply(request.serial, "observation", self._reset(request))
+                return Reply(request.serial, "observation", self._reset(request), self._state(request.seat))
             if request.kind == "admissible":
                 return Reply(request.serial, "admissible", self._admissible(request.seat))
-            return Reply(request.serial, "step", self._step(request))
+            return Reply(request.serial, "step", self._step(request), self._state(request.seat))
         except _WrongAnswer as err:
             what = str(err)
         except BaseException as err:  # SystemExit too: one game that gives up is no reason to lose the others
@@ -214,6 +223,15 @@ class _Seats:
         if result.done or result.truncated:
             self._over.add(request.seat)
         return result
+
+    def _state(self, seat: int) -> str:
+        known = getattr(self._envs[seat], "state", None) if self._name_states and seat not in self._over else None
+        if known is None:
+            return ""
+        name: object = known()
+        if not isinstance(name, str):
+            raise _WrongAnswer(f"named its state {_describe(name)}, wanted a str")
+        return str(name)
 
     def _admissible(self, seat: int) -> tuple[str, ...] | None:
         known = getattr(self._envs[seat], "admissible", None)  # not every environment knows

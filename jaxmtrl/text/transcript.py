@@ -35,15 +35,16 @@ class Transcript:
         self._system_prompt = system_prompt
         self._turns: list[Turn] = []
         self._observation: str | None = None  # read, but not yet answered
+        self._state = ""  # of the environment when it said so
         self._prompt_ids = _frozen([])
         self._rewarded = True  # the last action
         self._length = 0
 
-    def observe(self, text: str) -> np.ndarray:
+    def observe(self, text: str, state: str = "") -> np.ndarray:
         """Takes an observation and returns the ids that are new since the last action, i32 [P], to be prefilled.
 
         The first time that is the whole first prompt. If the cap cut the action before, the turn end it lacks comes
-        first.
+        first. `state` is the environment's own name of where it stands, kept with the turn that follows.
         """
         if self._observation is not None:
             raise ValueError("observe was called twice without an action between.")
@@ -52,7 +53,7 @@ class Transcript:
             ids = self._template.next_prompt(text, stopped=stopped)
         else:
             ids = self._template.first_prompt(self._system_prompt, text)
-        self._observation, self._prompt_ids = text, _frozen(ids)
+        self._observation, self._state, self._prompt_ids = text, state, _frozen(ids)
         self._length += len(ids)
         return self._prompt_ids
 
@@ -144,6 +145,7 @@ class Transcript:
             stop=stop,
             observation=self._observation or "",
             action=text,
+            state=self._state,
         )
         self._turns.append(turn)
         self._observation, self._rewarded = None, False

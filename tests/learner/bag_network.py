@@ -41,6 +41,9 @@ class BagNetwork:
     def hidden(self, params: Any, tokens: Any, positions: Any, segment_ids: Any) -> Any:
         return params["policy"]["table"][tokens] + params["policy"]["places"][positions]
 
+    def critic_hidden(self, params: Any, hidden: Any, *read: Any) -> Any:
+        return hidden
+
     def logits(self, params: Any, hidden: Any) -> Any:
         return hidden @ params["policy"]["head"].T
 
@@ -78,6 +81,7 @@ def make_batch(lengths: list[list[int]], *, length: int = 24, seed: int = 0) -> 
         behaviour_logprobs=np.zeros(shape, np.float32),
         rewards=rewards,
         turn_ids=np.where(action_mask, (positions - 2) // 5, -1).astype(np.int32),
+        anchor_ids=np.full(shape, -1, np.int32),
         bootstrap_mask=np.zeros(shape, bool),
         group_ids=(np.arange(16) // 2).astype(np.int32),
     )

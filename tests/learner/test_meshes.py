@@ -47,8 +47,11 @@ def one_update(shape: tuple[int, int, int]) -> tuple[TrainState, UpdateMetrics]:
         old_logprobs=np.where(mask, -math.log(64), 0),
         old_values=np.zeros(mask.shape),
         ref_logprobs=None,
+        learn=mask,
     )
-    targets = jax.tree.map(lambda x: jax.device_put(x.astype(np.float32), rows_sharding(mesh)), targets)
+    targets = jax.tree.map(
+        lambda x: jax.device_put(x if x.dtype == bool else x.astype(np.float32), rows_sharding(mesh)), targets
+    )
     order = micro_batch_order(np.random.default_rng(0), used=2, count=2, epochs=1)
     return learner.update("policy", state, device, targets, order)
 

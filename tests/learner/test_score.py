@@ -19,6 +19,9 @@ class GivenHidden:
     def hidden(self, params, tokens, positions, segment_ids):
         return params["hidden"]
 
+    def critic_hidden(self, params, hidden, *read):
+        return hidden
+
     def logits(self, params, hidden):
         return hidden @ params["head"]
 
@@ -41,6 +44,7 @@ def rows_of(tokens, *, segment_ids, action_mask, bootstrap_mask=None) -> TokenBa
         behaviour_logprobs=nothing,
         rewards=nothing,
         turn_ids=np.where(action_mask, 0, -1).astype(np.int32),
+        anchor_ids=np.full(segment_ids.shape, -1, np.int32),
         bootstrap_mask=np.zeros(segment_ids.shape, bool) if bootstrap_mask is None else np.asarray([bootstrap_mask]),
         group_ids=np.zeros(2, np.int32),
     )

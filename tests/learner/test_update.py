@@ -107,7 +107,7 @@ def test_five_tokens_in_two_micro_batches_have_the_mean_of_five():
     rows = make_batch([[4], [4]], length=4)
     rows = jax.tree.map(lambda x: x.reshape(2, 1, 4) if x.ndim == 2 else x, rows)
     objective = Objective(kind="policy", algorithm=AlgorithmSection(), temperature=1.0)
-    weights = objective.weights(dataclasses.replace(rows, action_mask=mask), jnp.ones(2, bool))
+    weights = objective.weights(dataclasses.replace(rows, action_mask=mask), None, jnp.ones(2, bool))
     losses = np.asarray([[[1, 1, 1, 1]], [[5, 0, 0, 0]]])
     np.testing.assert_allclose([jnp.sum(weights.policy * losses), jnp.sum(weights.token * losses)], 1.8, rtol=1e-6)
 
@@ -139,7 +139,7 @@ def test_an_update_equals_a_slow_loop(learner, optimizer, mesh, state):
         rows = jax.tree.map(lambda x: x[pair].reshape(-1, LENGTH) if x.ndim == 3 else x, device.rows)
         credit = jax.tree.map(lambda x: x[pair].reshape(-1, LENGTH), targets)
         stacked = jax.tree.map(lambda x: x[None] if x.ndim == 2 else x, rows)
-        weights = jax.tree.map(lambda x: x[0], objective.weights(stacked, jnp.ones(1, bool)))
+        weights = jax.tree.map(lambda x: x[0], objective.weights(stacked, None, jnp.ones(1, bool)))
         grads = jax.grad(lambda p: objective.loss(BagNetwork(), p, rows, credit, weights)[0])(params)
         return optimizer.step(grads, opt_state, params, norm=optax.tree.norm(grads))
 

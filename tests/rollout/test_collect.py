@@ -10,6 +10,7 @@ from jaxmtrl.envs.base import load_environment
 from jaxmtrl.errors import EnvironmentFailure, TooManyFailures
 from jaxmtrl.rollout.collect import Player, seeded_plays
 from jaxmtrl.rollout.demonstrate import demonstrate, explore, scripted_episode
+from jaxmtrl.rollout.pack import pack
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.text.template import chatml
 from jaxmtrl.text.tokenizer import byte_tokenizer
@@ -32,7 +33,7 @@ def engine():
     return made
 
 
-def make_pool(factory=TOY, options=None, workers=2, step_timeout_s=20.0):
+def make_pool(factory=TOY, options=None, workers=2, step_timeout_s=20.0, name_states=False):
     return MultiprocessPool(
         factory,
         options or {},
@@ -40,7 +41,31 @@ def make_pool(factory=TOY, options=None, workers=2, step_timeout_s=20.0):
         step_timeout_s=step_timeout_s,
         reset_timeout_s=20.0,
         recycle_after=0,
+        name_states=name_states,
     )
+
+
+def test_turns_carry_the_environments_own_state_and_plays_that_meet_share_an_anchor(engine):
+    """Two plays of one task begin alike, with one anchor; a game of another task never shares it."""
+    tasks = load_environment(TOY, {}).split("train").tasks[:2]
+    plays = seeded_plays(tasks, group_size=2, seed=(0,))
+    with make_pool(name_states=True) as pool:
+        episodes = make_player(engine, pool).play(plays, temperature=1.0)
+    assert all(turn.state.startswith("room ") for episode in episodes for turn in episode.turns)
+    batch = pack(episodes, row_length=1024)
+    first = {(row, segment): batch.anchor_ids[row][(batch.segment_ids[row] == segment) & (batch.turn_ids[row] == 0)]
+             for row in range(len(batch.tokens)) for segment in range(4)}  # fmt: skip
+    anchors = {segment: set(ids.tolist()) for (_, segment), ids in first.items() if len(ids)}
+    assert anchors[0] == anchors[1] and anchors[2] == anchors[3] and not anchors[0] & anchors[2]
+    assert ((batch.anchor_ids >= 0) == batch.action_mask).all()
+
+
+def test_states_are_named_only_where_they_are_wanted(engine):
+    task = load_environment(TOY, {}).split("train").tasks[0]
+    with make_pool() as pool:
+        episode = make_player(engine, pool).play(seeded_plays([task], group_size=1, seed=(0,)), temperature=1.0)[0]
+    assert {turn.state for turn in episode.turns} == {""}
+    assert (pack([episode], row_length=1024).anchor_ids == -1).all()
 
 
 def make_player(engine, pool, *, max_failed_share=1.0, open_episodes=5):
@@ -131,8 +156,10 @@ def test_too_many_failures_stop_the_run_with_the_reason(engine):
 def test_the_expert_wins_and_its_words_become_a_ledger():
     environment = load_environment(TOY, {})
     tasks = environment.split("train").tasks[:3]
+    ended = []
     with make_pool() as pool:
-        played = demonstrate(environment, pool, tasks)
+        played = demonstrate(environment, pool, tasks, on_played=lambda: ended.append(1))
+    assert len(ended) == 3
     for group, (task, turns) in enumerate(zip(tasks, played, strict=True)):
         assert [turn.action for turn in turns] == list(environment.expert_actions(task) or ())
         episode = scripted_episode(

@@ -11,8 +11,11 @@ import pytest
 
 from jaxmtrl.batch import as_text
 from jaxmtrl.errors import CapacityError
-from jaxmtrl.rl import advantages as adv
 from jaxmtrl.rl import losses
+from jaxmtrl.rl.advantages import gae
+from jaxmtrl.rl.episodes import episode_returns, spread
+from jaxmtrl.rl.groups import leave_one_out
+from jaxmtrl.rl.turns import turn_discounts
 from jaxmtrl.rollout.pack import episode_length, pack, packing_efficiency
 from jaxmtrl.types import Episode, EpisodeStop, Turn, TurnStop
 
@@ -212,8 +215,8 @@ def token_credit(batch, num_episodes):
     """GAE and its returns, spread leave-one-out and policy-loss weights, with toy values; four of [B, T]."""
     # The value of a column depends on its token and its position, as it would in a model that sees one episode only.
     values = jnp.sin(batch.tokens + 3.0 * batch.positions)
-    discounts = adv.turn_discounts(0.9, batch.action_mask, batch.turn_ids, batch.segment_ids)
-    advantages, returns = adv.gae(
+    discounts = turn_discounts(0.9, batch.action_mask, batch.turn_ids, batch.segment_ids)
+    advantages, returns = gae(
         batch.rewards,
         values,
         action_mask=batch.action_mask,
@@ -222,8 +225,8 @@ def token_credit(batch, num_episodes):
         discounts=discounts,
         lam=0.8,
     )
-    totals = adv.episode_returns(batch.rewards, batch.action_mask, batch.segment_ids, num_episodes)
-    relative = adv.spread(adv.leave_one_out(totals, batch.group_ids), batch.segment_ids, batch.action_mask)
+    totals = episode_returns(batch.rewards, batch.action_mask, batch.segment_ids, num_episodes)
+    relative = spread(leave_one_out(totals, batch.group_ids), batch.segment_ids, batch.action_mask)
     weights = losses.loss_weights(
         batch.action_mask, batch.segment_ids, num_episodes=num_episodes, mean="sequence_token_mean"
     )
@@ -265,8 +268,8 @@ def test_credit_does_not_depend_on_how_episodes_share_rows(seed):
 
 @jax.jit
 def episode_credit(batch):
-    returns = adv.episode_returns(batch.rewards, batch.action_mask, batch.segment_ids, batch.group_ids.size)
-    return adv.leave_one_out(returns, batch.group_ids)
+    returns = episode_returns(batch.rewards, batch.action_mask, batch.segment_ids, batch.group_ids.size)
+    return leave_one_out(returns, batch.group_ids)
 
 
 def leave_one_out_by_play(episodes):

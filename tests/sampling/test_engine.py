@@ -71,6 +71,7 @@ def learner_logprobs(ledger: Ledger, temperature: float, params=None) -> np.ndar
         behaviour_logprobs=row,
         rewards=row,
         turn_ids=np.zeros((1, length), np.int32),
+        anchor_ids=np.full((1, length), -1, np.int32),
         bootstrap_mask=np.zeros((1, length), bool),
         group_ids=np.zeros(1, np.int32),
     )

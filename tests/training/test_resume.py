@@ -119,6 +119,16 @@ def test_a_killed_run_ends_bit_equal(straight, tmp_path, after_step):
     assert results[0]["splits"] == results[1]["splits"]
 
 
+def test_the_kl_weight_follows_its_target_and_is_logged(straight):
+    """Each step multiplies the weight by 1 + clip(kl / 0.02 - 1, -0.2, 0.2) * 4 / 8, from 0.01 on."""
+    records = [line for line in lines(straight / "tiny" / "metrics.jsonl") if line["stage"] == "rl"]
+    weight = 0.01
+    for record in records:
+        assert record["kl/coef"] == pytest.approx(weight, rel=1e-5)
+        weight *= 1 + np.clip(record["kl/reference_nats"] / 0.02 - 1, -0.2, 0.2) * 4 / 8
+    assert weight != pytest.approx(0.01) and all("return/reward_scale" in record for record in records)
+
+
 def test_the_result_has_every_policy(straight):
     result = json.loads((straight / "tiny" / "result.json").read_text())
     assert set(result) == {"splits", "seed", "model_params", "wall_s"}
