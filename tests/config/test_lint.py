@@ -11,8 +11,8 @@ from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import ModelSection
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-# Nothing to say: a value loss that leaves the trunk alone, one epoch of SFT, several steps a batch.
-SILENT = "run: {name: a}\nenv: {factory: 'package.module:make'}\nalgorithm: {value_coef: 0.01}\nsft: {epochs: 1}\n"
+# Nothing to say: a value loss that leaves the trunk alone, a limit that is an end, one epoch of SFT, several steps a batch.
+SILENT = "run: {name: a}\nenv: {factory: 'package.module:make'}\nalgorithm: {value_coef: 0.01, bootstrap_truncated: false}\nsft: {epochs: 1}\n"
 
 
 def size(vocabulary: int, **model: int | bool) -> list[str]:
@@ -57,6 +57,7 @@ def test_a_sound_config_and_the_quickstart_get_no_advice(tmp_path):
             ["algorithm.clip_low and algorithm.clip_high: 0.2 and 0.2", "0.0003 and 0.0004", "2507.18071"],
         ),
         (["algorithm.importance_cap=2"], ["importance_cap: 2", "rollout.overlap false", "bfloat16"]),
+        (["algorithm.bootstrap_truncated=true"], ["gamma 1", "stalls", ".53 to 0", "false"]),
         (["algorithm.value_coef=0.5"], ["value_coef: 0.5", "0.01", "22 to 27 points"]),
     ],
 )
@@ -72,6 +73,7 @@ def test_one_known_pairing_is_one_piece_of_advice_with_its_numbers(tmp_path, ove
         ["env.options.reward_density=dense"],
         ["env.options.reward=progress"],
         ["algorithm.gamma=0.5", "algorithm.discount_per=turn"],
+        ["algorithm.gamma=0.5", "algorithm.discount_per=turn", "algorithm.bootstrap_truncated=true"],
         ["algorithm.kl_coef=0.1", "algorithm.kl_coef_end=0.2"],
         ["algorithm.kl_coef=0.1", "algorithm.kl_target=0.02"],
         ["algorithm.kl_coef=0.05"],
