@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 
 from jaxmtrl.batch import as_text
 from jaxmtrl.config.sections import BatchingSection, Config
-from jaxmtrl.envs.base import Environment, load_environment
-from jaxmtrl.errors import EnvironmentFailure
+from jaxmtrl.envs.base import Environment, ask, load_environment
+from jaxmtrl.errors import EnvironmentFailure, TokenizerError
 from jaxmtrl.learner.device import DeviceBatch, put_batch
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
@@ -126,6 +126,10 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
         if training and config.pretrain.plays:
             # Find out now whether it tells what can be done; by a few tasks, as one broken game should not stop a run.
             explore(pool, played[:8], seed=(config.run.seed,), max_failed_share=config.rollout.max_failed_share)
+        if not training and not (folder.tokenizer / tokenizers.FILE_NAME).exists():
+            raise TokenizerError(
+                f"{folder.tokenizer} is missing; put it back, or start the train command again, which makes it anew."
+            )
         tokenizer = make_tokenizer(config, folder, environment, pool, played)
         template = chatml(tokenizer)
         progress.message(f"template: {audit(template.render, tokenizer).describe()}")
@@ -208,7 +212,7 @@ def prepare(environment: Environment, tasks: Sequence[Task], progress: Progress)
         progress.advance(done - seen)
         seen = done
 
-    environment.prepare(tasks, report)
+    ask(f"making {len(tasks)} games", lambda: environment.prepare(tasks, report))
     progress.close()
 
 
@@ -258,7 +262,7 @@ def make_tokenizer(
 
 def game_texts(environment: Environment, pool: MultiprocessPool, tasks: Sequence[Task]) -> list[str]:
     """What is said in games: the expert's plays where there is an expert, else first observations."""
-    if tasks and environment.expert_actions(tasks[0]) is not None:
+    if tasks and ask("asking for an expert", lambda: environment.expert_actions(tasks[0])) is not None:
         plays: list[list[ScriptedTurn]] = demonstrate(environment, pool, tasks)
         return [text for turns in plays for turn in turns for text in (turn.observation, turn.action)]
     texts, open_ = [], set(range(len(tasks)))

@@ -27,6 +27,14 @@ class ResumeError(JaxmtrlError):
     """A run folder exists already and does not belong to the config that was given."""
 
 
+class CheckpointError(JaxmtrlError):
+    """A checkpoint could not be written or read."""
+
+
+class RecordError(JaxmtrlError):
+    """A file that a run wrote was damaged by something else than a crash."""
+
+
 class EnvironmentFailure(JaxmtrlError):
     """An environment could not be made, reset or stepped; carries environment, task and turn."""
 

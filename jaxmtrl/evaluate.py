@@ -49,6 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
     except JaxmtrlError as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     for split, figures in results.items():
         print(json.dumps({"split": split, "policy": parsed.policy, **figures}))
     return 0

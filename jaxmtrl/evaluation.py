@@ -27,16 +27,20 @@ class SplitResult:
     invalid_action_rate: float  # share of turns the environment did not understand
 
     def as_dict(self) -> dict:
-        """For result.json."""
+        """For result.json; a mean over nothing is null."""
         return {
-            "success": round(self.success, 4),
+            "success": _rounded(self.success, 4),
             "ci95": [round(bound, 4) for bound in self.ci95],
             "n": self.n,
             "failed": self.failed,
-            "return": round(self.mean_return, 4),
-            "turns": round(self.mean_turns, 2),
-            "invalid_action_rate": round(self.invalid_action_rate, 4),
+            "return": _rounded(self.mean_return, 4),
+            "turns": _rounded(self.mean_turns, 2),
+            "invalid_action_rate": _rounded(self.invalid_action_rate, 4),
         }
+
+
+def _rounded(value: float, places: int) -> float | None:
+    return round(value, places) if math.isfinite(value) else None
 
 
 def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
@@ -137,4 +141,5 @@ def success_table(
 
 def _cell(figure: Mapping[str, Any]) -> str:
     low, high = figure["ci95"]
-    return f"{figure['success']:.2f} [{low:.2f}, {high:.2f}]"
+    success = "-" if figure["success"] is None else f"{figure['success']:.2f}"
+    return f"{success} [{low:.2f}, {high:.2f}]"

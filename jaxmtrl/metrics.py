@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from jaxmtrl.errors import RecordError
+
 METRICS_FILE = "metrics.jsonl"
 EPISODES_FILE = "episodes.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
@@ -54,7 +56,7 @@ class MetricsWriter:
         if writer._board is not None:
             for line in read_records(folder / METRICS_FILE):
                 points = {name: value for name, value in line.items() if name not in _OWN_KEYS}
-                writer._board.draw(line["step"], points, line["time_s"])
+                writer._board.draw(line["step"], points, line.get("time_s", 0.0))
             writer._board.flush()
         return writer
 
@@ -96,17 +98,25 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     A line without its newline was cut by a crash and is left out.
 
     Raises:
-        ValueError: a whole line is not JSON, so the file was damaged by something else than a crash.
+        RecordError: a whole line is no record, so the file was damaged by something else than a crash.
     """
     path = Path(path)
     if not path.exists():
         return []
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as err:
+        raise RecordError(f"{path} cannot be read ({err.strerror}); put it back, or remove it") from err
     records = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+    for number, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
-        except ValueError as err:
-            raise ValueError(f"{path}, line {number}: got {line[:60]!r}, wanted JSON; mend or remove the line") from err
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            wanted = 'a JSON object with a "step"'
+            raise RecordError(f"{path}, line {number}: got {line[:60]!r}, wanted {wanted}; mend or remove the line")
+        records.append(record)
     return records
 
 
@@ -129,7 +139,7 @@ def _open_for_append(path: Path) -> TextIO:
     if path.exists():
         content = path.read_bytes()
         os.truncate(path, content.rfind(b"\n") + 1)
-    return open(path, "a", encoding="utf-8")
+    return open(path, "a", encoding="utf-8", errors="backslashreplace")  # half a surrogate pair becomes \\udc80
 
 
 def _append(file: TextIO, record: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ Knows neither stages nor metrics; it is told a title, a total and a few fields.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -114,7 +115,8 @@ class Progress:
     def _print(self, text: str) -> None:
         if self._terminal:
             self._console.print(text, markup=False, highlight=False)
-        else:
+            return
+        with contextlib.suppress(BrokenPipeError):  # whoever read along has gone; the run need not
             print(text, file=self._stream, flush=True)
 
     def _tail(self) -> str:

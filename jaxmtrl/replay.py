@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxmtrl.assembly import assemble, use_compilation_cache
+from jaxmtrl.assembly import assemble, check, use_compilation_cache
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.errors import JaxmtrlError
@@ -55,13 +55,20 @@ def evaluate_run(
     if temperature is not None and not 0 <= temperature < float("inf"):
         raise JaxmtrlError(f"--temperature must be 0 (greedy) or above, got {temperature:g}.")
     config = load_config(path / CONFIG_FILE)
+    names = list(splits or config.evaluation.splits)
+    if not names:
+        raise JaxmtrlError(f"{path} evaluates no split (evaluation.splits is empty); name one with --split.")
+    environment = check(config)
+    for name in names:
+        tasks_of(environment, name, n if n is not None else config.evaluation.splits.get(name), "--split and --n")
+    records_file = _writable(episodes_file) if episodes_file is not None else None
     use_compilation_cache(config.run.compilation_cache)
     folder = RunFolder(path)
     with Progress(console_every_s=config.log.console_every_s, stream=sys.stderr) as progress:
         parts = assemble(config, folder, progress, training=False)
         try:
             counts = {}
-            for name in splits or config.evaluation.splits:
+            for name in names:
                 count = n if n is not None else config.evaluation.splits.get(name)
                 tasks = tasks_of(parts.environment, name, count, "--split")
                 parts.environment.prepare(tasks, lambda done, total: None)
@@ -79,14 +86,23 @@ def evaluate_run(
             )
         finally:
             parts.close()
-    if episodes_file is not None:
-        Path(episodes_file).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    if records_file is not None:
+        records_file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return {split: figure.as_dict() for split, figure in figures.items()}
+
+
+def _writable(file: str) -> Path:
+    """The path, after a try to write there: better now than when all has been played."""
+    try:
+        with open(file, "a", encoding="utf-8"):
+            return Path(file)
+    except OSError as err:
+        raise JaxmtrlError(f"--episodes {file} cannot be written: {err.strerror}. Name a file in a folder.") from err
 
 
 def _params(folder: RunFolder, policy: str, parts: Any) -> Any:
     """The policy's parameters, placed on the run's mesh."""
-    stage_ends = Checkpoints(folder.stages, keep=None) if folder.stages.exists() else None
+    stage_ends = Checkpoints(folder.stages, keep=None, read_only=True) if folder.stages.exists() else None
     if policy != "latest":
         number = STAGES.index(policy)
         ended = stage_ends.steps() if stage_ends is not None else []
@@ -102,7 +118,7 @@ def _params(folder: RunFolder, policy: str, parts: Any) -> Any:
             )
         abstract = abstract_state(parts.network, parts.optimizers["sft"], parts.mesh)
         return stage_ends.arrays(number, {"params": abstract.params})["params"]
-    checkpoints = Checkpoints(folder.checkpoints, keep=None) if folder.checkpoints.exists() else None
+    checkpoints = Checkpoints(folder.checkpoints, keep=None, read_only=True) if folder.checkpoints.exists() else None
     latest = checkpoints.latest() if checkpoints is not None else None
     if checkpoints is None or latest is None:
         raise JaxmtrlError(f"{folder.path} has no checkpoint yet; wait for the first one (checkpoint.every).")

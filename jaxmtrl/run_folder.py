@@ -10,19 +10,21 @@ runs/<name>/config.yaml       the resolved config; another config is refused
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, TextIO
 
 from jaxmtrl.config.loading import config_to_dict, differing_fields, save_config
 from jaxmtrl.config.sections import Config
+from jaxmtrl.config.yaml_format import YamlError, read_yaml
 from jaxmtrl.errors import ResumeError
 
 CONFIG_FILE = "config.yaml"
 RESULT_FILE = "result.json"
+LOCK_FILE = ".lock"
 # Fields that change what a person sees or how fast it goes, never what is learnt; a resumed run may change them.
 _FREE_FIELDS = ("run.dir", "run.compilation_cache", "log.", "rollout.workers", "checkpoint.keep")
 
@@ -30,46 +32,102 @@ _FREE_FIELDS = ("run.dir", "run.compilation_cache", "log.", "rollout.workers", "
 class RunFolder:
     """Paths of one run, and the check that a config may go on with it."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, lock: TextIO | None = None):
         self.path = path
+        self._lock = lock  # held as long as this object; the kernel lets go when the process ends, however it ends
         self.tokenizer = path / "tokenizer"
         self.checkpoints = path / "checkpoints"
         self.stages = path / "stages"
 
     @classmethod
     def open(cls, config: Config) -> RunFolder:
-        """The folder of `config.run`, made if it is new.
+        """The folder of `config.run`, made if it is new; this process's alone until it is closed.
+
+        A folder in which nothing has been learnt yet may be taken over by another config: a first try often fails on
+        something that another value mends.
 
         Raises:
-            ResumeError: the folder belongs to another config; all fields that differ are named.
+            ResumeError: the folder belongs to another config (all fields that differ are named), to a process that is
+                running, or is no run folder.
         """
         path = Path(config.run.dir) / config.run.name
         stored = path / CONFIG_FILE
-        if stored.exists():
-            before = yaml.safe_load(stored.read_text(encoding="utf-8"))
-            # Through JSON, so that a tuple in memory and a list in the file are the same thing.
-            given = json.loads(json.dumps(config_to_dict(config)))
-            differences = [d for d in differing_fields(before, given) if not d.startswith(_FREE_FIELDS)]
-            if differences:
+        if not stored.exists() and path.exists() and any(not child.name.startswith(".") for child in path.iterdir()):
+            raise ResumeError(f"{path} is not empty and holds no {CONFIG_FILE}; choose another run.name or remove it.")
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _lock(path)
+        try:
+            differences = _differences(stored, config) if stored.exists() else []
+            if differences and _holds_work(path):
                 raise ResumeError(
                     f"{path} was begun with another config; it differs in:\n"
                     + "\n".join(f"  - {difference}" for difference in differences)
                     + "\nResume with the old values, choose another run.name, or remove the folder."
                 )
-        elif path.exists() and any(path.iterdir()):
-            raise ResumeError(f"{path} is not empty and holds no {CONFIG_FILE}; choose another run.name or remove it.")
-        path.mkdir(parents=True, exist_ok=True)
-        save_config(config, stored)
-        return cls(path)
+            if differences:
+                _empty(path)
+            save_config(config, stored)
+        except BaseException:
+            lock.close()
+            raise
+        return cls(path, lock)
+
+    def close(self) -> None:
+        """Lets other processes have the folder."""
+        if self._lock is not None:
+            self._lock.close()
 
     def write_result(self, result: dict[str, Any]) -> Path:
         """Writes result.json; the file is either the old one or the whole new one."""
         return write_json(self.path / RESULT_FILE, result)
 
 
+def _lock(path: Path) -> TextIO:
+    """Holds the folder for this process. A second trainer would write over the first one's records."""
+    lock = open(path / LOCK_FILE, "a+", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        owner = lock.read().strip() or "another process"
+        lock.close()
+        raise ResumeError(f"{path} is being trained by {owner}; wait for it, or choose another run.name.") from None
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _differences(stored: Path, config: Config) -> list[str]:
+    """Fields that matter and are not as the run was begun with."""
+    try:
+        before, _ = read_yaml(stored.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YamlError) as err:
+        raise ResumeError(f"{stored} cannot be read ({err}); put it back, or remove the folder.") from err
+    if not isinstance(before, dict):
+        raise ResumeError(f"{stored} holds no config any more; put it back, or remove the folder.")
+    # Through JSON, so that a tuple in memory and a list in the file are the same thing.
+    given = json.loads(json.dumps(config_to_dict(config)))
+    return [d for d in differing_fields(before, given) if not d.startswith(_FREE_FIELDS)]
+
+
+def _holds_work(path: Path) -> bool:
+    """Whether a step was taken: every one leaves a line of metrics."""
+    metrics = path / "metrics.jsonl"
+    return metrics.exists() and (not metrics.is_file() or metrics.stat().st_size > 0)
+
+
+def _empty(path: Path) -> None:
+    """Removes what a run that has learnt nothing left: an untrained policy, a tokenizer, empty records."""
+    for name in ("tokenizer", "checkpoints", "stages", "tensorboard"):
+        shutil.rmtree(path / name, ignore_errors=True)
+    for name in ("metrics.jsonl", "episodes.jsonl", RESULT_FILE):
+        (path / name).unlink(missing_ok=True)
+
+
 def write_json(path: Path, content: Any) -> Path:
     """Writes indented JSON at once or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     os.replace(temporary, path)
     return path

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jaxmtrl.config.sections import Config
 from jaxmtrl.curriculum.order import task_batch
-from jaxmtrl.envs.base import Environment
+from jaxmtrl.envs.base import Environment, ask
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.stages import STAGES
 from jaxmtrl.types import Task
@@ -18,10 +18,14 @@ def tasks_of(environment: Environment, name: str, count: int | None, field: str)
     Raises:
         ConfigError: there is no such split or it has fewer tasks; names `field`.
     """
-    names = list(environment.split_names())
+    names = ask("asking the environment for its split names", lambda: list(environment.split_names()))
     if name not in names:
         raise ConfigError("the config", [f"{field}: no split {name!r}; this environment has {', '.join(names)}."])
-    tasks = environment.split(name).tasks
+    tasks = ask(f"asking the environment for its split {name!r}", lambda: environment.split(name).tasks)
+    wrong = [f"a {type(task).__name__}" for task in tasks if not isinstance(task, Task)] if _is_list(tasks) else []
+    if not _is_list(tasks) or wrong or not tasks:
+        got = wrong[0] + " among them" if wrong else "none" if _is_list(tasks) else f"a {type(tasks).__name__}"
+        raise ConfigError("the config", [f"{field}: split {name!r} must hold a sequence of Tasks, got {got}."])
     if count is not None and count > len(tasks):
         raise ConfigError(
             "the config",
@@ -43,14 +47,20 @@ def tasks_to_learn_from(config: Config, train_tasks: Sequence[Task], stage: str,
 
 def tasks_in_use(config: Config, train_tasks: Sequence[Task]) -> list[Task]:
     """Every training task that any stage of a run will play, once, in the order of the split."""
+    everything = {task.id for task in train_tasks}
     used = {task.id for task in train_tasks[: max(config.sft.demonstrations, config.pretrain.plays)]}
     for stage, iterations in (("critic_warmup", config.critic_warmup.iterations), ("rl", config.rl.iterations)):
         for iteration in range(iterations):
-            if len(used) < len(train_tasks):
-                used |= {task.id for task in tasks_to_learn_from(config, train_tasks, stage, iteration)}
+            if len(used) == len(everything):
+                break
+            used |= {task.id for task in tasks_to_learn_from(config, train_tasks, stage, iteration)}
     return [task for task in train_tasks if task.id in used]
 
 
 def tasks_evaluated(config: Config, environment: Environment) -> list[Task]:
     """The tasks of all splits that are evaluated after the stages."""
     return [task for name, count in config.evaluation.splits.items() for task in environment.split(name).tasks[:count]]
+
+
+def _is_list(tasks: object) -> bool:
+    return isinstance(tasks, Sequence) and not isinstance(tasks, str)

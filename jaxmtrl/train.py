@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "overrides", nargs="*", metavar="section.field=value", help="replaces single fields, read as YAML"
     )
-    parsed = parser.parse_args(arguments)
+    parsed = parser.parse_intermixed_args(arguments)
     try:
         config = load_config(parsed.config, parsed.overrides)
         from jaxmtrl.assembly import use_compilation_cache
@@ -36,6 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
         train(config)
     except JaxmtrlError as err:
         print(f"error: {err}", file=sys.stderr)
+        return 2
+    except OSError as err:  # a full disk, missing rights: the last checkpoint stands
+        where = err.filename or "a file"
+        print(f"error: {where}: {err.strerror}; mend that, then the same command goes on", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)

@@ -382,8 +382,8 @@ def train(config: Config) -> dict[str, Any]:
         JaxmtrlError: whatever the person at the keyboard can mend.
     """
     check(config)  # before there is a folder, which another config could not use
-    folder = RunFolder.open(config)
     with (
+        closing(RunFolder.open(config)) as folder,
         Progress(console_every_s=config.log.console_every_s) as progress,
         closing(assemble(config, folder, progress, training=True)) as parts,
         closing(Trainer(config, folder, parts, progress)) as trainer,

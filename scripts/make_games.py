@@ -15,7 +15,7 @@ import time
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.envs.base import load_environment
 from jaxmtrl.errors import JaxmtrlError
-from jaxmtrl.tasks import tasks_evaluated, tasks_in_use
+from jaxmtrl.tasks import tasks_evaluated, tasks_in_use, tasks_of
 
 
 def _count(text: str) -> tuple[str, int]:
@@ -48,14 +48,16 @@ def main() -> int:
         config = load_config(arguments.config, arguments.overrides)
         environment = load_environment(config.env.factory, config.env.options)
         if arguments.splits:
-            tasks = [task for name, count in arguments.splits for task in environment.split(name).tasks[:count]]
+            tasks = [
+                task for name, count in arguments.splits for task in tasks_of(environment, name, count, "--splits")
+            ]
         else:
             train_tasks = environment.split(config.env.train_split).tasks
             tasks = [*tasks_in_use(config, train_tasks), *tasks_evaluated(config, environment)]
         environment.prepare(tasks, _reporter(every_s=5.0))
     except JaxmtrlError as err:
-        print(err, file=sys.stderr)
-        return 1
+        print(f"error: {err}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -79,8 +79,8 @@ def main() -> int:
             return 0 if play(environment, task, iter(actions)) else 1
         play(environment, task, _typed())
     except JaxmtrlError as err:
-        print(err, file=sys.stderr)
-        return 1
+        print(f"error: {err}", file=sys.stderr)
+        return 2
     return 0
 
 

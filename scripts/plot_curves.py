@@ -13,6 +13,7 @@ import json
 import sys
 from pathlib import Path
 
+from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.metrics import METRICS_FILE, read_records
 from jaxmtrl.run_folder import RESULT_FILE
 
@@ -74,6 +75,9 @@ def main() -> int:
         return 2
     try:
         draw(arguments.runs, arguments.out, arguments.split)
+    except (JaxmtrlError, ValueError, OSError) as err:
+        print(f"error: a run or the picture is not as it should be: {err}", file=sys.stderr)
+        return 2
     except KeyError as err:
         print(f"error: a run has no result for the split {err}; give --split another name.", file=sys.stderr)
         return 2

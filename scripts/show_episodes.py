@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if not chosen:
         print(f"none of {seen} episodes is asked for.", file=sys.stderr)
+        return 0 if seen else 1
     try:
         write = _writer()
         for record in chosen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxmtrl.checkpoint import Checkpoints, abstract_of
+from jaxmtrl.errors import CheckpointError
 
 ROOT = Path(__file__).parents[1]
 WRITER = """
@@ -42,6 +45,40 @@ def test_no_checkpoint_is_none(tmp_path):
     checkpoints = Checkpoints(tmp_path / "new", keep=None)
     assert checkpoints.latest() is None and checkpoints.steps() == []
     checkpoints.close()
+
+
+def test_reading_along_touches_nothing(tmp_path):
+    """Another process may be writing: its unfinished folder stays, and nothing is made."""
+    writer = Checkpoints(tmp_path / "there", keep=2)
+    writer.save(1, {"w": jnp.zeros(4)}, {"stage": "rl"})
+    writer.close()
+    unfinished = tmp_path / "there" / "2.orbax-checkpoint-tmp"
+    unfinished.mkdir()
+    reader = Checkpoints(tmp_path / "there", keep=1, read_only=True)
+    assert reader.latest() == 1 and reader.position(1) == {"stage": "rl"} and unfinished.exists()
+    reader.close()
+
+
+@pytest.mark.parametrize("damage", ["arrays", "position", "position/metadata"])
+def test_a_damaged_checkpoint_is_one_error_that_names_the_one_before(tmp_path, damage):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (1, 2):
+        checkpoints.save(step, {"w": jnp.zeros(4)}, {"stage": "rl"})
+    target = tmp_path / "2" / damage
+    if target.is_dir():
+        shutil.rmtree(target)
+    else:
+        target.write_text("garbage")
+    with pytest.raises(CheckpointError, match=r"checkpoint 2 in .* cannot be read .*; the run then goes on from 1"):
+        checkpoints.position(2)
+        checkpoints.arrays(2, abstract_of({"w": jnp.zeros(4)}))
+    checkpoints.close()
+
+
+def test_a_folder_that_is_a_file_is_one_error(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file")
+    with pytest.raises(CheckpointError, match="checkpoints cannot be used for checkpoints"):
+        Checkpoints(tmp_path / "checkpoints", keep=2)
 
 
 def test_a_kill_during_a_write_leaves_the_checkpoint_before(tmp_path):

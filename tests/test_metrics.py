@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
+from jaxmtrl.errors import RecordError
 from jaxmtrl.metrics import MetricsWriter, read_records
 
 
@@ -108,13 +109,14 @@ def test_opening_again_cuts_a_torn_line_off(tmp_path):
 
 def test_a_damaged_line_is_not_passed_over(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{broken\n{"step": 2}\n')
-    with pytest.raises(ValueError, match="line 2: got"):
+    with pytest.raises(RecordError, match="line 2: got"):
         read_records(tmp_path / "metrics.jsonl")
 
 
 def test_what_was_written_survives_kill_9(tmp_path):
     program = """
 import os, signal, sys
+from jaxmtrl.errors import RecordError
 from jaxmtrl.metrics import MetricsWriter
 writer = MetricsWriter(sys.argv[1], tensorboard=True)
 for step in range(1, 6):

@@ -279,8 +279,8 @@ def _stalling_keeps_its_value(config: Config) -> str | None:
     if algorithm.name != "ppo" or not algorithm.bootstrap_truncated or algorithm.gamma < 1:
         return None
     return (
-        "algorithm.bootstrap_truncated: true with gamma 1. A truncated episode then earns the critic's value of its last "
-        "state in full, so a policy that only stalls until the limit keeps the value of a win it never brings home. "
+        "algorithm.bootstrap_truncated: true with gamma 1. A truncated episode then earns the critic's value of its "
+        "last state in full, so a policy that stalls until the limit keeps the value of a win it never brings home. "
         "PPO with a separate critic on the toy chain fell from .53 to 0 that way within 15 iterations (one run of "
         "tests/training/learning.yaml with this setting). Set it to false where the limit is part of the task, or "
         "gamma below 1 with discount_per turn."

@@ -37,7 +37,7 @@ class RunSection:
     ]
     dir: Annotated[str, setting("folder that holds run folders", min_length=1)] = "runs"
     seed: Annotated[int, setting("seed of everything random in the run", ge=0, lt=2**31)] = 0
-    compilation_cache: Annotated[str, setting("folder of compiled programs kept between runs; empty keeps none")] = (
+    compilation_cache: Annotated[str, setting('folder of compiled programs kept between runs; "" keeps none')] = (
         ".cache/jax"
     )
 
@@ -191,7 +191,9 @@ class AlgorithmSection:
             "from the last reward of episodes that come near batching.row_length"
         ),
     ] = "keep"
-    overlong_penalty: Annotated[NonNegative, setting("penalty of an episode of batching.row_length tokens")] = 1.0
+    overlong_penalty: Annotated[
+        float, setting("penalty of an episode of batching.row_length tokens", ge=0.0, le=1e6, allow_inf_nan=False)
+    ] = 1.0
     overlong_from: Annotated[
         Count, setting("length from which the penalty rises in proportion, up to batching.row_length", unit="tokens")
     ] = 0

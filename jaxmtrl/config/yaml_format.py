@@ -69,7 +69,8 @@ class _Reader(yaml.SafeLoader):
                 )
             else:
                 first_lines[key_node.value] = line
-        node.value = [pair for pair in node.value if isinstance(pair[0], yaml.ScalarNode)]
+        text = "tag:yaml.org,2002:str"
+        node.value = [pair for pair in node.value if isinstance(pair[0], yaml.ScalarNode) and pair[0].tag == text]
         return super().construct_mapping(node, deep=deep)
 
 

@@ -8,12 +8,15 @@ too, so neither may import jax.
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from jaxmtrl.errors import ConfigError
+from jaxmtrl.errors import ConfigError, EnvironmentFailure, JaxmtrlError
 from jaxmtrl.types import StepResult, Task
+
+Answer = TypeVar("Answer")
 
 
 class TextEnv(Protocol):
@@ -96,8 +99,50 @@ def load_environment(factory: str, options: Mapping[str, Any]) -> Environment:
             "env.factory",
             [f"env.factory {factory!r} cannot be imported: {err}. Install the extra it needs or correct the name."],
         ) from err
+    except (Exception, SystemExit) as err:  # SystemExit: a module that gives up must not end us with its exit code
+        raise ConfigError("env.factory", [f"env.factory {factory!r} cannot be imported: {blame(err)}."]) from err
     make = getattr(module, function_name, None)
     if make is None:
         offered = ", ".join(name for name in dir(module) if name.startswith("make")) or "none"
         raise ConfigError("env.factory", [f"{module_name} has no {function_name!r}; it offers: {offered}."])
-    return make(dict(options))
+    try:
+        environment = make(dict(options))
+    except JaxmtrlError:
+        raise
+    except (Exception, SystemExit) as err:
+        raise ConfigError(
+            "env.factory", [f"env.factory {factory!r} did not make an environment: {blame(err)}."]
+        ) from err
+    if not hasattr(environment, "make_env"):
+        raise ConfigError(
+            "env.factory",
+            [
+                f"env.factory {factory!r} returned {type(environment).__name__}, which has no make_env; see "
+                "jaxmtrl/envs/base.py for what an environment is."
+            ],
+        )
+    return environment
+
+
+def ask(what: str, question: Callable[[], Answer]) -> Answer:
+    """Asks an environment something in this process; whatever it raises becomes one error that names the place.
+
+    Args:
+        what: what was asked, as the beginning of a sentence that goes on with "failed: ...".
+
+    Raises:
+        JaxmtrlError: as the environment raised it; EnvironmentFailure for any other exception.
+    """
+    try:
+        return question()
+    except JaxmtrlError:
+        raise
+    except (Exception, SystemExit) as err:
+        raise EnvironmentFailure(f"{what} failed: {blame(err)}") from err
+
+
+def blame(err: BaseException) -> str:
+    """An exception with the file and line it came from."""
+    frames = traceback.extract_tb(err.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(err).__name__}: {err}{place}"

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jaxmtrl.envs.base import Environment
+from jaxmtrl.envs.base import Environment, ask
 from jaxmtrl.errors import EnvironmentFailure, TooManyFailures
 from jaxmtrl.rollout.pool import EnvPool, PoolEvent
 from jaxmtrl.text.template import ChatTemplate
@@ -169,9 +169,11 @@ class _Recorder:
 class _Expert(_Recorder):
     def __init__(self, environment: Environment, task: Task):
         super().__init__(task)
-        actions = environment.expert_actions(task)
+        actions = ask(f"asking for the expert of task {task.id}", lambda: environment.expert_actions(task))
         if actions is None:
             raise EnvironmentFailure(f"no expert for task {task.id}; set sft.demonstrations=0 to start RL without SFT")
+        if isinstance(actions, str) or not all(isinstance(action, str) for action in actions):
+            raise EnvironmentFailure(f"the expert of task {task.id} answered {actions!r}, wanted a sequence of str")
         self._plan = deque(actions)
 
     def answer(self, pool: EnvPool, event: PoolEvent) -> bool:

@@ -33,6 +33,7 @@ _HEADER = struct.Struct("!4sI")  # magic, length of the pickle that follows [byt
 _MAGIC = b"jxm1"
 _MAX_BYTES = 1 << 28
 _READ_BYTES = 1 << 20
+_LARGEST = 1e6  # of a reward or metric; sums of squares of larger ones leave f32
 
 
 class ProtocolError(Exception):
@@ -211,9 +212,7 @@ class _Seats:
             self._envs[request.seat] = self._environment.make_env()
         self._over.discard(request.seat)
         observation: object = self._envs[request.seat].reset(task)
-        if not isinstance(observation, str):
-            raise _WrongAnswer(f"returned {_describe(observation)}, wanted a str")
-        return str(observation)
+        return _text("", observation)
 
     def _step(self, request: Request) -> StepResult:
         assert isinstance(request.payload, str)
@@ -228,10 +227,7 @@ class _Seats:
         known = getattr(self._envs[seat], "state", None) if self._name_states and seat not in self._over else None
         if known is None:
             return ""
-        name: object = known()
-        if not isinstance(name, str):
-            raise _WrongAnswer(f"named its state {_describe(name)}, wanted a str")
-        return str(name)
+        return _text("state", known())
 
     def _admissible(self, seat: int) -> tuple[str, ...] | None:
         known = getattr(self._envs[seat], "admissible", None)  # not every environment knows
@@ -240,10 +236,7 @@ class _Seats:
         commands: object = known()
         if isinstance(commands, str) or not isinstance(commands, Sequence):
             raise _WrongAnswer(f"returned {_describe(commands)}, wanted a sequence of str")
-        for command in commands:
-            if not isinstance(command, str):
-                raise _WrongAnswer(f"returned {_describe(command)} among its commands, wanted a str")
-        return tuple(str(command) for command in commands)
+        return tuple(_text("command", command) for command in commands)
 
     def _discard(self, seat: int) -> str:
         """Closes and forgets the environment of a seat; returns what closing it raised, if anything."""
@@ -266,8 +259,7 @@ def checked_step(result: object) -> StepResult:
     """
     if not isinstance(result, StepResult):
         raise _WrongAnswer(f"returned {_describe(result)}, wanted a StepResult")
-    if not isinstance(result.observation, str):
-        raise _WrongAnswer(f"returned observation {_describe(result.observation)}, wanted a str")
+    observation = _text("observation", result.observation)
     flags = {}
     for name in ("done", "truncated", "success"):
         value = getattr(result, name)
@@ -279,7 +271,7 @@ def checked_step(result: object) -> StepResult:
     if not isinstance(result.metrics, Mapping):
         raise _WrongAnswer(f"returned metrics {_describe(result.metrics)}, wanted a mapping of names to numbers")
     return StepResult(
-        observation=str(result.observation),
+        observation=observation,
         reward=_finite("reward", result.reward),
         metrics={str(name): _finite(f"metric {name!r}", value) for name, value in result.metrics.items()},
         **flags,
@@ -287,9 +279,21 @@ def checked_step(result: object) -> StepResult:
 
 
 def _finite(name: str, value: object) -> float:
-    if not isinstance(value, Real) or not math.isfinite(value):
-        raise _WrongAnswer(f"returned {name} {_describe(value)}, wanted a finite number")
-    return float(value)
+    number = float(value) if isinstance(value, Real) else math.nan
+    if not abs(number) <= _LARGEST:  # NaN compares as false
+        raise _WrongAnswer(f"returned {name} {_describe(value)}, wanted a finite number of at most {_LARGEST:g}")
+    return number
+
+
+def _text(name: str, value: object) -> str:
+    what = f"{name} {_describe(value)}".lstrip()
+    if not isinstance(value, str):
+        raise _WrongAnswer(f"returned {what}, wanted a str")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as err:
+        raise _WrongAnswer(f"returned {what}, which is no Unicode text ({err.reason} at {err.start})") from err
+    return str(value)
 
 
 def _describe(value: object) -> str:

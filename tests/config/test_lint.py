@@ -11,8 +11,14 @@ from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import ModelSection
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-# Nothing to say: a value loss that leaves the trunk alone, a limit that is an end, one epoch of SFT, several steps a batch.
-SILENT = "run: {name: a}\nenv: {factory: 'package.module:make'}\nalgorithm: {value_coef: 0.01, bootstrap_truncated: false}\nsft: {epochs: 1}\n"
+# Nothing to say: a value loss that leaves the trunk alone, a limit that is an end, one epoch of SFT, several steps a
+# batch.
+SILENT = """
+run: {name: a}
+env: {factory: 'package.module:make'}
+algorithm: {value_coef: 0.01, bootstrap_truncated: false}
+sft: {epochs: 1}
+"""
 
 
 def size(vocabulary: int, **model: int | bool) -> list[str]:

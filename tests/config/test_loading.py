@@ -116,6 +116,7 @@ sampling: {slots: 1, slots: 2}
         ("env.factory.x=1", "override env.factory.x: env.factory is not a mapping"),
         ("env.options.a=[1", "override env.options.a: got '[1'; line 1"),
         ("env.options.a={b: 1, b: 2}", "override env.options.a: line 1: 'b' is given twice"),
+        ('text.system_prompt="\\ud800"', "text.system_prompt: holds half of a surrogate pair"),
         ("env.options.a={1: 2}", "override env.options.a: line 1: got the key 1, wanted text"),
     ],
 )
@@ -206,6 +207,13 @@ def test_a_missing_section_and_a_section_that_is_no_mapping(tmp_path):
 def test_files_that_are_not_a_config_get_one_clear_error(tmp_path, text, part):
     (message,) = mistakes(tmp_path, text)
     assert part in message
+
+
+@pytest.mark.parametrize("key", ["null", "true", "1.5", "[a]"])
+def test_a_key_that_is_no_text_is_one_mistake(tmp_path, key):
+    with pytest.raises(ConfigError, match="wanted text; put it in quotes") as caught:
+        load_config(write(tmp_path, f"{SMALLEST}mesh: {{{key}: 3}}\n"))
+    assert len(caught.value.mistakes) == 1
 
 
 def test_a_missing_file_names_its_neighbour(tmp_path):

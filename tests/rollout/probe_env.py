@@ -20,7 +20,9 @@ from jaxmtrl.types import StepResult, Task
 
 BAD_ANSWERS = {
     "nan": {"reward": float("nan")},
+    "huge reward": {"reward": 1e300},
     "text reward": {"reward": "1"},
+    "half a surrogate": {"observation": "file \udc80"},
     "no text": {"observation": None},
     "both ends": {"done": True, "truncated": True},
     "int done": {"done": 1},

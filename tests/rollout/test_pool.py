@@ -201,6 +201,8 @@ def test_answers_that_break_the_protocol_fail_and_say_what_was_got():
         "no text": "returned observation NoneType None, wanted a str",
         "both ends": "returned done and truncated both",
         "int done": "returned done int 1, wanted a bool",
+        "huge reward": "returned reward float 1e+300, wanted a finite number of at most 1e+06",
+        "half a surrogate": "returned observation str 'file \\udc80', which is no Unicode text",
         "bad metric": "returned metric 'x' float inf, wanted a finite number",
         "list metrics": "returned metrics list [1.0], wanted a mapping",
     }
@@ -223,7 +225,7 @@ def test_answers_that_break_the_protocol_fail_and_say_what_was_got():
 def test_admissible_actions_are_told_and_wrong_answers_are_named():
     wrong = {
         "returned str 'go', wanted a sequence of str": "go",
-        "returned int 3 among its commands, wanted a str": ["go", 3],
+        "returned command int 3, wanted a str": ["go", 3],
         "raised KeyError": None,
     }
     with make_pool() as pool:

@@ -1,0 +1,101 @@
+"""Whose a run folder is: one config's, one process's, and nobody's while nothing has been learnt in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxmtrl.config.loading import load_config
+from jaxmtrl.errors import ResumeError
+from jaxmtrl.run_folder import RunFolder, write_json
+
+ROOT = Path(__file__).parents[1]
+CONFIG = ROOT / "tests" / "training" / "tiny.yaml"
+
+
+def config(folder: Path, *overrides: str):
+    return load_config(CONFIG, [f"run.dir={folder}", *overrides])
+
+
+def opened(folder: Path, *overrides: str) -> RunFolder:
+    run = RunFolder.open(config(folder, *overrides))
+    run.close()
+    return run
+
+
+def test_another_config_is_refused_once_a_step_was_taken(tmp_path):
+    run = opened(tmp_path)
+    (run.path / "metrics.jsonl").write_text('{"stage": "rl", "step": 1}\n')
+    opened(tmp_path)
+    opened(tmp_path, "log.episodes=9")  # what a person sees may change
+    with pytest.raises(ResumeError, match=r"rl.iterations: 4 in the run folder, 5 given"):
+        RunFolder.open(config(tmp_path, "rl.iterations=5"))
+
+
+def test_a_folder_in_which_nothing_was_learnt_is_taken_over(tmp_path):
+    """A first try that failed, say without states for gigpo, must not stand in the way of the one that was advised."""
+    run = opened(tmp_path)
+    for name in ("tokenizer", "checkpoints", "stages"):
+        (run.path / name).mkdir()
+        (run.path / name / "left").write_text("over")
+    (run.path / "metrics.jsonl").write_text("")
+    again = opened(tmp_path, "rl.iterations=5")
+    assert not any((again.path / name).exists() for name in ("tokenizer", "checkpoints", "stages", "metrics.jsonl"))
+    assert "iterations: 5" in (again.path / "config.yaml").read_text()
+
+
+HOLDER = """
+import sys, time
+from jaxmtrl.config.loading import load_config
+from jaxmtrl.run_folder import RunFolder
+run = RunFolder.open(load_config(sys.argv[1], ["run.dir=" + sys.argv[2]]))
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_two_processes_never_train_in_one_folder(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", HOLDER, str(CONFIG), str(tmp_path)]
+    other = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None and other.stdout.readline() == "ready\n"
+        with pytest.raises(ResumeError, match=rf"tiny is being trained by process {other.pid}; wait for it"):
+            RunFolder.open(config(tmp_path))
+    finally:
+        other.kill()
+        other.wait()
+    opened(tmp_path)  # the kernel lets go of the lock, whatever the process could not do any more
+
+
+@pytest.mark.parametrize("content", [b"run: [", b"", b"- 1", b"\xff\xfe\x00", b"a\x00b"])
+def test_a_damaged_config_is_one_error(tmp_path, content):
+    run = opened(tmp_path)
+    (run.path / "config.yaml").write_bytes(content)
+    with pytest.raises(ResumeError, match=r"config.yaml (cannot be read|holds no config any more)"):
+        RunFolder.open(config(tmp_path))
+
+
+def test_a_folder_of_something_else_is_left_alone_but_not_for_our_own_leftovers(tmp_path):
+    path = tmp_path / "tiny"
+    path.mkdir()
+    (path / ".config.yaml.x.tmp").write_text("cut short")
+    opened(tmp_path)
+    other = tmp_path / "else" / "tiny"
+    other.mkdir(parents=True)
+    (other / "thesis.txt").write_text("mine")
+    with pytest.raises(ResumeError, match="is not empty and holds no config.yaml"):
+        RunFolder.open(config(tmp_path / "else"))
+    assert os.listdir(other) == ["thesis.txt"]
+
+
+def test_results_are_json_that_anyone_reads(tmp_path):
+    with pytest.raises(ValueError):
+        write_json(tmp_path / "result.json", {"success": float("nan")})
+    assert not (tmp_path / "result.json").exists()
+    assert json.loads(write_json(tmp_path / "result.json", {"success": None}).read_text()) == {"success": None}
