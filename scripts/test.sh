@@ -18,4 +18,5 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS=1 # do not ask the network for a newer ver
 "$bin/ruff" format --check .
 "$bin/lint-imports"
 "$bin/pyright" --pythonpath "$bin/python"
-"$bin/python" -m pytest "$@"
+# Whole files go to one of two processes, so that what a file compiles or builds once stays once; -n 0 turns that off.
+"$bin/python" -m pytest -n 2 --dist loadfile "$@"

@@ -21,3 +21,9 @@ def test_a_fresh_interpreter_stays_without_jax(module):
         [sys.executable, "-c", program], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
     )
     assert not HEAVY & set(child.stdout.split())
+
+
+def test_no_two_test_files_have_one_name():
+    """Tests are collected without packages, where a second file of a name is an error of a fresh checkout only."""
+    names = [path.name for path in Path(__file__).parent.rglob("*.py")]
+    assert sorted(names) == sorted(set(names))

@@ -8,7 +8,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from bag_network import make_batch, small_decoder
+from bag_network import BagNetwork, make_batch, small_decoder
 
 from jaxmtrl.batch import Targets
 from jaxmtrl.config.sections import AlgorithmSection, OptimizerSection
@@ -80,3 +80,45 @@ def test_a_mesh_does_not_change_the_update(alone, shape):
         adam = state.opt_state["policy"][0]
         gate = adam.mu["layers"]["mlp"]["gate"]
         assert gate.addressable_shards[0].data.size * math.prod(shape[1:]) == gate.size
+
+
+SETTINGS = {
+    "ppo by both levels": {"name": "ppo", "credit": "bilevel", "gamma": 0.9, "discount_per": "turn"},
+    "gspo": {"name": "gspo", "ratio": "sequence", "group_size": 2, "loss_mean": "sequence_token_mean"},
+    "gigpo": {"name": "gigpo", "group_size": 2, "gamma": 0.9, "discount_per": "turn", "ratio": "turn"},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_credit_and_pooled_ratios_are_the_same_on_a_mesh(settings):
+    """Groups, turns and anchors look across rows that lie on other devices; so does the whole update."""
+    network = BagNetwork()
+    host = make_batch(ROWS)
+    host = dataclasses.replace(host, anchor_ids=np.where(host.action_mask, host.turn_ids % 2, -1).astype(np.int32))
+    algorithm = AlgorithmSection(minibatches=1, **settings)
+    results = []
+    for shape in ((1, 1, 1), (8, 1, 1)):
+        mesh = make_mesh(*shape, devices=jax.devices()[: math.prod(shape)])
+        optimizer = make_optimizer(
+            OptimizerSection(eps=0.1),
+            network,
+            learning_rate=0.1,
+            critic_learning_rate=0.1,
+            total_steps=9,
+            warmup_steps=0,
+        )
+        learner = Learner(network, mesh, optimizers={"policy": optimizer}, algorithm=algorithm, temperature=1.0)
+        params = jax.tree.map(np.asarray, network.init(jax.random.key(0)))
+        state = restart(jax.device_put(params, params_shardings(network, mesh)), network, optimizer, mesh)
+        batch = put_batch(host, micro_batch_rows=8, max_rows=16, mesh=mesh)
+        targets, _ = learner.targets(batch, learner.score(state.params, batch))
+        order = micro_batch_order(np.random.default_rng(0), used=2, count=2, epochs=1)
+        advantages = np.asarray(targets.advantages)
+        after, metrics = learner.update("policy", state, batch, targets, order)
+        results.append((advantages, float(metrics.gradient_norm), jax.tree.leaves(after.params)))
+    (one, norm, params), (other, other_norm, other_params) = results
+    assert np.abs(one).max() > 0.1 and norm > 1e-3
+    np.testing.assert_allclose(other, one, atol=1e-5)
+    assert other_norm == pytest.approx(norm, rel=1e-4)
+    for a, b in zip(params, other_params, strict=True):
+        np.testing.assert_allclose(b, a, atol=1e-5)

@@ -2,7 +2,7 @@
 
 Random play wins 2 games of 100 at most (`tests/envs/test_toy.py`); imitation leaves a policy that wins about .4 when it
 samples. What is asked for is .6 over the last five of 35 iterations, and .15 more than over the first five. One run of
-one to two minutes a setting on 2 CPU cores: `bash scripts/test.sh -m slow tests/training/test_learning.py`.
+one to two minutes a setting on 2 CPU cores: `bash scripts/test.sh -n 0 -m slow tests/training/test_learning.py`.
 """
 
 from __future__ import annotations
