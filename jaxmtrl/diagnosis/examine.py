@@ -7,6 +7,7 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from jaxmtrl.types import Task
 
 TASKS = 2  # of a split
 _TURNS = 3  # that the small cache has room for, if the config's has
+_THREADS = 2
 _LONGEST_STEP_S = 20.0
 _LONGEST_RESET_S = 60.0
 
@@ -141,11 +143,18 @@ def _model_checks(bench: Bench, rehearsal: Rehearsal) -> Iterator[tuple[str, lis
     episodes = with_made_up_credit(played, turns=2, seed=bench.config.run.seed)
     longer = with_made_up_credit(played, turns=3, seed=bench.config.run.seed)
     gauge = Gauge(bench.network, bench.mesh, bench.config.algorithm, bench.config.sampling.temperature)
-    yield "loss and gradient", guarded("layout changes nothing", lambda: check_invariance(bench, gauge, episodes))
-    yield "loss and gradient", guarded("observations are read, not learnt", lambda: check_leaks(bench, gauge, episodes))
-    yield "credit", guarded("credit reaches who earned it", lambda: check_credit(bench, longer))
-    yield "credit", guarded("plays of one task are compared", lambda: check_groups(bench, longer))
-    yield "credit", guarded("the KL to the reference", lambda: check_kl(bench, gauge, episodes))
+    checks: list[tuple[str, str, Callable[[], list[Finding]]]] = [
+        ("loss and gradient", "layout changes nothing", lambda: check_invariance(bench, gauge, episodes)),
+        ("loss and gradient", "observations are read, not learnt", lambda: check_leaks(bench, gauge, episodes)),
+        ("credit", "credit reaches who earned it", lambda: check_credit(bench, longer)),
+        ("credit", "plays of one task are compared", lambda: check_groups(bench, longer)),
+        ("credit", "the KL to the reference", lambda: check_kl(bench, gauge, episodes)),
+    ]
+    # Nearly all of the time is compiling, which is one thread a program.
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+        made = [(section, pool.submit(guarded, name, check)) for section, name, check in checks]
+        for section, findings in made:
+            yield section, findings.result()
 
 
 def _tasks_of_splits(config: Config, environment: Environment) -> dict[str, Sequence[Task]]:
