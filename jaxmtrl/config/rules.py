@@ -63,6 +63,38 @@ def _head_dim_is_even(config: Config) -> str | None:
     return f"model.head_dim: got {width}, wanted an even number (rotary positions turn pairs); set {width + 1}"
 
 
+@_rule("model.rope_factor", "model.rope_scaling")
+def _a_rope_factor_has_a_scaling(config: Config) -> str | None:
+    factor, scaling = config.model.rope_factor, config.model.rope_scaling
+    if factor == 1.0 or scaling != "none":
+        return None
+    return (
+        f"model.rope_factor: got {factor:g}, which model.rope_scaling (none) does not use; set model.rope_scaling to "
+        "linear, llama3 or yarn, or model.rope_factor to 1"
+    )
+
+
+@_rule("model.rope_low_frequency", "model.rope_high_frequency")
+def _llama3_bounds_ascend(config: Config) -> str | None:
+    low, high = config.model.rope_low_frequency, config.model.rope_high_frequency
+    if low < high:
+        return None
+    return (
+        f"model.rope_high_frequency: got {high:g}, wanted more than model.rope_low_frequency ({low:g}); "
+        f"set it to {4 * low:g}"
+    )
+
+
+@_rule("model.rope_beta_slow", "model.rope_beta_fast")
+def _yarn_bounds_ascend(config: Config) -> str | None:
+    slow, fast = config.model.rope_beta_slow, config.model.rope_beta_fast
+    if slow < fast:
+        return None
+    return (
+        f"model.rope_beta_fast: got {fast:g}, wanted more than model.rope_beta_slow ({slow:g}); set it to {32 * slow:g}"
+    )
+
+
 @_rule("sampling.attention_buckets", "sampling.cache_length")
 def _attention_buckets_end_at_the_cache(config: Config) -> str | None:
     buckets, length = config.sampling.attention_buckets, config.sampling.cache_length

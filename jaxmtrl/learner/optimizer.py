@@ -87,8 +87,8 @@ def make_optimizer(
 
 
 def is_matrix(names: tuple[str | None, ...]) -> bool:
-    """Whether a weight with these dimensions is a matrix; being stacked by layer does not make one of a vector."""
-    return len([name for name in names if name != "layers"]) >= 2
+    """Whether a weight with these dimensions is a matrix; being stacked by layer, or cut into heads, makes none."""
+    return len([name for name in names if name not in ("layers", "head_dim")]) >= 2
 
 
 def _schedule(peak: float, *, warmup_steps: int, total_steps: int, decay: str) -> optax.Schedule:

@@ -19,9 +19,14 @@ from flax import nnx
 from jaxmtrl.config.sections import ModelSection
 from jaxmtrl.models.critic import CriticHead
 from jaxmtrl.models.layers import Array, Block, RMSNorm, weight
+from jaxmtrl.models.rope import Rope
 from jaxmtrl.parallel.sharding import constrain_lookup_table, constrain_rows
 
 Params = dict[str, Any]
+
+# Logit of a row that only pads the table. Its probability is exactly 0 at any temperature from 1e-8 to 1e8, and unlike
+# -inf it stays finite when divided by one, so that 0 * log 0 in an entropy is 0 and not NaN.
+NO_TOKEN = -1e30
 
 
 class Outside(nnx.Module):
@@ -29,20 +34,24 @@ class Outside(nnx.Module):
 
     def __init__(self, config: DecoderConfig, key: Array):
         table, head = jax.random.split(key)
-        shape = (config.vocab, config.embed)
+        shape = (config.vocab_rows, config.embed)
         # Variance 1/D: blocks add about as much to the residual stream. At the usual 0.02 they drown the token itself,
         # and a small model takes several times as long to learn to copy a name.
         self.embedding = weight(table, shape, ("vocab", "embed"), fan_in=config.embed)
         self.final_norm = RMSNorm(config.embed, config.norm_eps)
         if not config.tied_head:
             self.head = weight(head, shape, ("vocab", "embed"), fan_in=config.embed)
+        self.vocab = config.vocab
 
     def embed(self, tokens: Array, dtype: Any) -> Array:
         return constrain_rows(constrain_lookup_table(self.embedding[...].astype(dtype))[tokens])
 
     def logits(self, hidden: Array) -> Array:
         table = self.embedding if not hasattr(self, "head") else self.head
-        return jnp.einsum("...d,vd->...v", hidden, table[...].astype(hidden.dtype)).astype(jnp.float32)
+        logits = jnp.einsum("...d,vd->...v", hidden, table[...].astype(hidden.dtype)).astype(jnp.float32)
+        if table.shape[0] == self.vocab:
+            return logits
+        return jnp.where(jnp.arange(table.shape[0]) < self.vocab, logits, NO_TOKEN)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,12 +66,35 @@ class DecoderConfig:
     head_dim: int
     mlp: int
     tied_head: bool
+    qkv_bias: bool
+    qk_norm: bool
     rope_theta: float
+    rope_scaling: str
+    rope_factor: float
+    rope_original_length: int
+    rope_low_frequency: float
+    rope_high_frequency: float
+    rope_beta_fast: float
+    rope_beta_slow: float
+    rope_truncate: bool
+    rope_attention_factor: float | None
     norm_eps: float
+    vocab_multiple: int
     critic: str
     remat: bool
     param_dtype: str
     compute_dtype: str
+
+    @property
+    def vocab_rows(self) -> int:
+        """Rows of the embedding table and the head: V up to the next multiple."""
+        return -(-self.vocab // self.vocab_multiple) * self.vocab_multiple
+
+    @property
+    def rope(self) -> Rope:
+        """How positions turn a head."""
+        fields = [field.name for field in dataclasses.fields(Rope) if field.name != "width"]
+        return Rope(width=self.head_dim, **{name: getattr(self, f"rope_{name}") for name in fields})
 
 
 @functools.lru_cache
@@ -156,7 +188,7 @@ class Network:
         return self._read(self._critic_config, params["critic"], tokens, positions, segment_ids)
 
     def logits(self, params: Params, hidden: Array) -> Array:
-        """hidden [..., D] → f32 [..., V]."""
+        """hidden [..., D] → f32 [..., V], rounded up to `vocab_rows`; rows beyond V have logit NO_TOKEN."""
         return _bind(Outside, self.config, params["policy"]["outside"]).logits(hidden)
 
     def values(self, params: Params, hidden: Array) -> Array:

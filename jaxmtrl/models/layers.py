@@ -1,4 +1,4 @@
-"""The parts of a decoder block: norm, rotary positions, grouped-query attention, gated MLP.
+"""The parts of a decoder block: norm, grouped-query attention, gated MLP.
 
 Letters: B rows, T tokens, D embed, N heads, K kv heads, H head dim, F mlp, C cache length.
 Softmax and norms are computed in f32 whatever the activations' dtype.
@@ -10,12 +10,19 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxmtrl.models.rope import rotate
+
 Array = jax.Array
 
 
 def weight(key: Array, shape: tuple[int, ...], axes: tuple[str | None, ...], *, fan_in: int, scale: float = 1.0):
     """A parameter drawn from a normal of variance scale²/fan_in that carries its logical axis names."""
     return nnx.Param(jax.random.normal(key, shape, jnp.float32) * (scale * fan_in**-0.5), axes=axes)
+
+
+def bias(shape: tuple[int, ...], axes: tuple[str | None, ...]):
+    """An additive parameter that starts at zero."""
+    return nnx.Param(jnp.zeros(shape, jnp.float32), axes=axes)
 
 
 class RMSNorm(nnx.Module):
@@ -31,22 +38,6 @@ class RMSNorm(nnx.Module):
         return (normed * self.scale[...]).astype(x.dtype)
 
 
-def rotate(x: Array, positions: Array, theta: float) -> Array:
-    """Rotary position embedding, halves convention (Su et al., arXiv 2104.09864).
-
-    Args:
-        x: [B, T, heads, H].
-        positions: i32 [B, T].
-        theta: base of the frequencies.
-    """
-    half = x.shape[-1] // 2
-    frequencies = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angles = positions[..., None, None].astype(jnp.float32) * frequencies  # [B, T, 1, H/2]
-    sin, cos = jnp.sin(angles), jnp.cos(angles)
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
-
-
 class Attention(nnx.Module):
     """Grouped-query self-attention, over a row or over a cache."""
 
@@ -59,14 +50,29 @@ class Attention(nnx.Module):
         self.out = weight(
             out, (n, h, d), ("heads", "head_dim", "embed"), fan_in=n * h, scale=(2 * config.layers) ** -0.5
         )
-        self.theta = config.rope_theta
+        if config.qkv_bias:
+            self.query_bias = bias((n, h), ("heads", "head_dim"))
+            self.key_bias = bias((k, h), ("kv_heads", "head_dim"))
+            self.value_bias = bias((k, h), ("kv_heads", "head_dim"))
+        if config.qk_norm:
+            self.query_norm, self.key_norm = RMSNorm(h, config.norm_eps), RMSNorm(h, config.norm_eps)
+        self.biased, self.normed = config.qkv_bias, config.qk_norm
+        self.rope = config.rope
 
     def project(self, x: Array, positions: Array) -> tuple[Array, Array, Array]:
         """Rotated queries [B, T, N, H] and keys [B, T, K, H], and values [B, T, K, H]."""
         query = jnp.einsum("btd,dnh->btnh", x, self.query[...].astype(x.dtype))
         key = jnp.einsum("btd,dkh->btkh", x, self.key[...].astype(x.dtype))
         value = jnp.einsum("btd,dkh->btkh", x, self.value[...].astype(x.dtype))
-        return rotate(query, positions, self.theta), rotate(key, positions, self.theta), value
+        if self.biased:
+            query = query + self.query_bias[...].astype(x.dtype)
+            key = key + self.key_bias[...].astype(x.dtype)
+            value = value + self.value_bias[...].astype(x.dtype)
+        if self.normed:  # each head by itself, before it is turned
+            query, key = self.query_norm(query), self.key_norm(key)
+        frequencies, amplitude = self.rope.frequencies(), self.rope.amplitude()
+        turned = (rotate(heads, positions, frequencies, amplitude) for heads in (query, key))
+        return *turned, value
 
     def __call__(self, x: Array, positions: Array, segment_ids: Array) -> Array:
         """Full-row attention: a token sees itself and the earlier tokens of its own segment."""

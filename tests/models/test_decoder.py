@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import tiny
 
-from jaxmtrl.models.decoder import parameter_count
+from jaxmtrl.models.decoder import Network, parameter_count
 from jaxmtrl.models.kv_cache import empty_cache
-from jaxmtrl.models.layers import attend_cache, rotate
+from jaxmtrl.models.layers import attend_cache
 
 NETWORK, PARAMS = tiny.network(), tiny.params()
 TOKENS = np.random.default_rng(0).integers(0, 256, (2, 12)).astype(np.int32)
@@ -65,15 +66,6 @@ def test_a_fully_masked_row_has_finite_gradients():
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradients))
 
 
-def test_rotation_depends_on_distance_alone():
-    x = jax.random.normal(jax.random.key(1), (1, 2, 1, 8))
-    near = rotate(x, jnp.array([[3, 5]]), 10_000.0)
-    far = rotate(x, jnp.array([[103, 105]]), 10_000.0)
-    product = [float(jnp.vdot(r[0, 0, 0], r[0, 1, 0])) for r in (near, far)]
-    assert product[0] == pytest.approx(product[1], abs=1e-4)
-    np.testing.assert_array_equal(rotate(x, jnp.zeros((1, 2), int), 10_000.0), x)
-
-
 def test_cache_columns_beyond_the_position_are_never_read():
     query = jax.random.normal(jax.random.key(2), (1, 1, 2, 8))
     keys = jax.random.normal(jax.random.key(3), (1, 1, 6, 8))
@@ -103,3 +95,41 @@ def test_a_token_weighs_as_much_at_the_start_as_what_blocks_add_to_it():
     """A table of much smaller numbers would be drowned, and copying a name would have to wait until it has grown."""
     table = tiny.params()["policy"]["outside"]["embedding"]  # [259, 32]
     np.testing.assert_allclose(np.std(table), 32**-0.5, rtol=0.05)
+
+
+def test_padding_rows_of_the_vocabulary_have_no_probability_and_no_gradient():
+    """259 tokens in rows of 64 make a table of 320; 61 of them pad."""
+    padded = Network.from_section(dataclasses.replace(tiny.MODEL, vocab_multiple=64), 259, "float32")
+    params = padded.init(jax.random.key(0))
+    table = params["policy"]["outside"]["embedding"]
+    assert table.shape == (320, 32)
+    same = {
+        **params,
+        "policy": {**params["policy"], "outside": {**params["policy"]["outside"], "embedding": table[:259]}},
+    }
+    hidden = padded.hidden(params, TOKENS, POSITIONS, ONE_SEGMENT)
+    plain = NETWORK.logits(same, hidden)
+    np.testing.assert_allclose(padded.logits(params, hidden)[..., :259], plain, atol=1e-5)
+    for temperature in (1.0, 1e-3, 100.0):
+        logprobs = jax.nn.log_softmax(padded.logits(params, hidden) / temperature)
+        np.testing.assert_array_equal(jnp.exp(logprobs[..., 259:]), 0.0)
+        entropy = -jnp.sum(jnp.exp(logprobs) * logprobs, axis=-1)
+        kept = jax.nn.log_softmax(plain / temperature)
+        np.testing.assert_allclose(entropy, -jnp.sum(jnp.exp(kept) * kept, axis=-1), atol=1e-4)
+
+    def loss(params):
+        return jax.nn.log_softmax(padded.logits(params, hidden))[..., 3].sum()
+
+    gradient = jax.grad(loss)(params)["policy"]["outside"]["embedding"]
+    np.testing.assert_array_equal(gradient[259:], 0.0)
+    assert float(jnp.abs(gradient[:259]).min(axis=1).max()) > 0
+
+
+def test_biases_start_at_zero_and_head_norms_at_one():
+    """Qwen2.5's and Qwen3's extra parameters: 4 query heads and 2 of keys and values, 8 wide; two scales of 8."""
+    section = dataclasses.replace(tiny.MODEL, qkv_bias=True, qk_norm=True)
+    attention = Network.from_section(section, 259, "float32").init(jax.random.key(0))["policy"]["layers"]["attention"]
+    for name, heads in (("query_bias", 4), ("key_bias", 2), ("value_bias", 2)):
+        np.testing.assert_array_equal(attention[name], np.zeros((2, heads, 8)))
+    for name in ("query_norm", "key_norm"):
+        np.testing.assert_array_equal(attention[name]["scale"], np.ones((2, 8)))
