@@ -51,5 +51,9 @@ class TokenizerError(JaxmtrlError):
     """A tokenizer or template cannot serve as a token ledger."""
 
 
+class ModelFolderError(JaxmtrlError):
+    """A folder of published weights cannot be read, does not fit together, or cannot be written."""
+
+
 class CapacityError(JaxmtrlError):
     """Something is larger than the compiled shapes allow."""

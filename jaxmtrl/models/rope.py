@@ -57,9 +57,9 @@ class Rope:
 
     def _llama3(self, plain: np.ndarray) -> np.ndarray:
         """Slow pairs divided by the factor, fast ones kept, a linear blend between (Llama 3.1's reference code)."""
-        wavelengths = np.float32(2 * math.pi) / plain
-        low, high, length = self.low_frequency, self.high_frequency, self.original_length
-        blend = (length / wavelengths - np.float32(low)) / np.float32(high - low)
+        one, low, high, length = np.float32(1), self.low_frequency, self.high_frequency, self.original_length
+        wavelengths = one / plain * np.float32(2 * math.pi)  # torch divides a number by an array in these two steps
+        blend = (one / wavelengths * np.float32(length) - np.float32(low)) / np.float32(high - low)
         factor = np.float32(self.factor)
         mixed = (1 - blend) * plain / factor + blend * plain
         slow, fast = wavelengths > length / low, wavelengths < length / high
