@@ -47,6 +47,11 @@ class ChatTemplate:
         """Ids that end an action when they are sampled."""
         return frozenset({self.turn_end})
 
+    @property
+    def bos_id(self) -> int | None:
+        """The BOS that the model was trained with, if any."""
+        return int(self.bos[0]) if len(self.bos) else None
+
     def first_prompt(self, system: str, observation: str) -> np.ndarray:
         """Everything before the first action, i32 [P]; an empty `system` leaves the system message out."""
         opening = self._message(self.system_open, system) if system else _NOTHING
