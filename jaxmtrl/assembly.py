@@ -19,6 +19,7 @@ from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
 from jaxmtrl.learner.programs import Learner
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
+from jaxmtrl.pretrained import keep_text, read_text
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore
@@ -130,9 +131,14 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
             raise TokenizerError(
                 f"{folder.tokenizer} is missing; put it back, or start the train command again, which makes it anew."
             )
-        tokenizer = make_tokenizer(config, folder, environment, pool, played)
-        template = chatml(tokenizer)
-        progress.message(f"template: {audit(template.render, tokenizer).describe()}")
+        if config.text.tokenizer == "pretrained":
+            keep_text(config, folder)
+            tokenizer, template = read_text(folder.tokenizer)
+            template.first_prompt(config.text.system_prompt, "")  # not every template takes a system message
+        else:
+            tokenizer = make_tokenizer(config, folder, environment, pool, played)
+            template = chatml(tokenizer)
+        progress.message(f"template: {audit(template.render, tokenizer, template.bos_id).describe()}")
         parts = _compiled_parts(config, mesh, environment, train_tasks, pool, tokenizer, template)
         progress.message(parts.engine.plan)
         return parts
@@ -166,7 +172,9 @@ def _compiled_parts(
     dtype = config.model.compute_dtype
     if dtype == "auto":
         dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    network = Network.from_section(config.model, tokenizer.vocab_size, dtype)
+    # A published model may have more rows than its tokenizer has entries.
+    vocab = config.text.vocab_size if config.text.tokenizer == "pretrained" else tokenizer.vocab_size
+    network = Network.from_section(config.model, vocab, dtype)
     optimizers = make_optimizers(config, network)
     engine = Engine(network, config.sampling, sorted(template.stop_ids), mesh)
     player = Player(

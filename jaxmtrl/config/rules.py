@@ -44,6 +44,18 @@ def _factory_is_an_import_string(config: Config) -> str | None:
     )
 
 
+@_rule("text.tokenizer", "text.template", "model.from_pretrained")
+def _pretrained_text_has_a_model(config: Config) -> str | None:
+    text = config.text
+    if config.model.from_pretrained or "pretrained" not in (text.tokenizer, text.template):
+        return None
+    field, cure = ("tokenizer", "bpe or byte") if text.tokenizer == "pretrained" else ("template", "chatml")
+    return (
+        f"text.{field}: got pretrained, and model.from_pretrained names no model; set the latter to a folder or hub "
+        f"id, or text.{field} to {cure}"
+    )
+
+
 @_rule("model.heads", "model.kv_heads")
 def _kv_heads_divide_heads(config: Config) -> str | None:
     heads, kv_heads = config.model.heads, config.model.kv_heads

@@ -54,18 +54,31 @@ class EnvSection:
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class TextSection:
     tokenizer: Annotated[
-        Literal["byte", "bpe"],
-        setting("byte: 256 bytes, nothing to train; bpe: byte-pair pieces trained on the training tasks' text"),
+        Literal["byte", "bpe", "pretrained"],
+        setting(
+            "byte: 256 bytes, nothing to train; bpe: byte-pair pieces trained on the training tasks' text; pretrained: "
+            "that of model.from_pretrained, which sets it"
+        ),
     ] = "bpe"
     vocab_size: Annotated[
         int, setting("entries of a trained tokenizer, control tokens included", unit="tokens", ge=300)
     ] = 1024
-    template: Annotated[Literal["chatml"], setting("how messages become tokens")] = "chatml"
+    template: Annotated[
+        Literal["chatml", "pretrained"],
+        setting("how messages become tokens; pretrained: that of model.from_pretrained, which sets it if it has one"),
+    ] = "chatml"
     system_prompt: Annotated[str, setting("first message of every episode; empty leaves it out")] = ""
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class ModelSection:
+    from_pretrained: Annotated[
+        str,
+        setting(
+            "folder or hub id of a published Llama, Qwen2.5 or Qwen3 model to begin with; its sizes, rope, tokenizer "
+            "and chat template are taken over and left out here; empty begins with random weights"
+        ),
+    ] = ""
     layers: Annotated[Positive, setting("L, decoder blocks")] = 4
     embed: Annotated[Positive, setting("D, width of the residual stream")] = 128
     heads: Annotated[Positive, setting("N, attention heads")] = 4

@@ -32,6 +32,7 @@ from jaxmtrl.diagnosis.shrink import shrink
 from jaxmtrl.diagnosis.text import check_text
 from jaxmtrl.envs.base import Environment
 from jaxmtrl.parallel.mesh import make_mesh
+from jaxmtrl.pretrained import read_text, resolve, text_folder
 from jaxmtrl.rollout.pack import episode_length
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.run_folder import RunFolder
@@ -72,6 +73,7 @@ def examine(config: Config, report: Callable[[str, Sequence[Finding]], None]) ->
         ConfigError: the config does not fit the environment or the devices.
     """
     began = time.monotonic()
+    config = resolve(config)
     environment = check(config)
     kept: list[tuple[str, Finding]] = []
 
@@ -112,8 +114,11 @@ def _examine(
             guarded("a killed worker costs its own episode only", lambda: check_crash(pool, train[0], workers)),
         )
         seen = [text for play in plays for text in play.observations]
-        tokenizer = _tokenizer(config, environment, pool, folder, train, plays)
-        template = chatml(tokenizer)
+        if config.text.tokenizer == "pretrained":
+            tokenizer, template = read_text(text_folder(config))
+        else:
+            tokenizer = _tokenizer(config, environment, pool, folder, train, plays)
+            template = chatml(tokenizer)
         tell(
             "text", guarded("text stays data", lambda: check_text(tokenizer, template, config.text.system_prompt, seen))
         )

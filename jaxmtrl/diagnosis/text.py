@@ -31,7 +31,7 @@ def check_text(
 
 
 def _template(tokenizer: Tokenizer, template: ChatTemplate) -> Finding:
-    found = audit(template.render, tokenizer)
+    found = audit(template.render, tokenizer, template.bos_id)
     return none_of(
         "the template only ever appends",
         len(found.problems),

@@ -59,14 +59,23 @@ def abstract_state(network: Network, optimizer: Optimizer, mesh: Mesh) -> TrainS
     )
 
 
-def init_state(network: Network, optimizer: Optimizer, mesh: Mesh, key: jax.Array) -> TrainState:
-    """Fresh parameters and moments; no device ever holds more than its part."""
+def init_state(
+    network: Network, optimizer: Optimizer, mesh: Mesh, key: jax.Array, policy: Any | None = None
+) -> TrainState:
+    """Fresh parameters and moments; no device ever holds more than its part.
 
-    def init(key: jax.Array) -> TrainState:
+    Args:
+        policy: the policy's parameters where they are not fresh; their buffers are given up.
+    """
+
+    def init(key: jax.Array, policy: Any | None) -> TrainState:
         params = network.init(key)
+        if policy is not None:
+            params = {**params, "policy": policy}
         return TrainState(params=params, opt_state=optimizer.init(params), step=jnp.zeros((), jnp.int32))
 
-    return jax.jit(init, out_shardings=state_shardings(network, optimizer, mesh))(key)
+    shardings = state_shardings(network, optimizer, mesh)
+    return jax.jit(init, out_shardings=shardings, donate_argnums=1)(key, policy)
 
 
 def restart(params: Any, network: Network, optimizer: Optimizer, mesh: Mesh) -> TrainState:

@@ -82,7 +82,9 @@ def write(folder: Path, tensors: Iterator[tuple[str, np.ndarray]], *, shard_byte
     total = 0
 
     def flush() -> None:
-        save_file(pending, folder / f"part-{len(shards)}", metadata={"format": "pt"})
+        path = folder / f"part-{len(shards)}"
+        save_file(pending, path, metadata={"format": "pt"})
+        path.chmod(0o644)  # the library leaves it to its owner alone
         shards.append(list(pending))
         pending.clear()
 

@@ -65,6 +65,11 @@ def read(folder: Path) -> PublishedText:
     return PublishedText(tokenizer=tokenizer, template=template, stop_ids=frozenset(stops))
 
 
+def has_template(folder: Path) -> bool:
+    """Whether a folder has a chat template."""
+    return bool(_template_source(folder, _json(folder / "tokenizer_config.json")))
+
+
 def _special_names(settings: dict[str, Any]) -> dict[str, str]:
     """The texts of the special tokens, each written plainly or as a mapping with its content."""
     found = {}

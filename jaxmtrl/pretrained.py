@@ -1,0 +1,103 @@
+"""Runs that begin with a published model: what its folder decides of the config, and its text side.
+
+A run keeps a copy of the small files in its own tokenizer folder, so that it can be resumed, evaluated and exported
+where the model's folder is gone; the weights are read once, when the run begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from jaxmtrl.config.sections import Config, ModelSection, TextSection
+from jaxmtrl.errors import ConfigError, ModelFolderError, TokenizerError
+from jaxmtrl.models.families import describe
+from jaxmtrl.models.huggingface import CONFIG, locate, read_json
+from jaxmtrl.run_folder import RunFolder
+from jaxmtrl.text import published
+from jaxmtrl.text.template import ChatTemplate, chatml
+from jaxmtrl.text.tokenizer import Tokenizer
+
+
+def resolve(config: Config) -> Config:
+    """The config with everything that `model.from_pretrained` decides filled in; others come back as they are.
+
+    Fields that the folder decides are left out of a config or agree with it: sizes, biases, norms, rope and head of
+    `model`, and tokenizer, vocab_size and (where the folder has one) template of `text`.
+
+    Raises:
+        ConfigError: a field was set to something else; all are listed.
+        ModelFolderError, TokenizerError: the folder is not there or cannot be used.
+    """
+    if not config.model.from_pretrained:
+        return config
+    folder = text_folder(config)
+    try:
+        sizes, vocab = describe(read_json(folder / CONFIG))
+    except ModelFolderError as err:
+        raise ModelFolderError(f"model.from_pretrained, {folder}: {err}") from err
+    words: dict[str, Any] = {"tokenizer": "pretrained", "vocab_size": vocab}
+    if published.has_template(folder):
+        words["template"] = "pretrained"
+    mistakes = [
+        *_contradictions("model", config.model, ModelSection(), sizes),
+        *_contradictions("text", config.text, TextSection(), words),
+    ]
+    if mistakes:
+        raise ConfigError(f"the config beside model.from_pretrained ({config.model.from_pretrained})", mistakes)
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, **sizes),
+        text=dataclasses.replace(config.text, **words),
+    )
+
+
+def _contradictions(section: str, given: Any, default: Any, said: dict[str, Any]) -> list[str]:
+    """Fields that were set, and not to what the folder says."""
+    return [
+        f"{section}.{name}: got {getattr(given, name)!r}, the model's folder says {value!r}; leave it out"
+        for name, value in said.items()
+        if getattr(given, name) not in (getattr(default, name), value)
+    ]
+
+
+def text_folder(config: Config) -> Path:
+    """Where the small files of the config's published model lie: the run's own copy, or the model's folder."""
+    kept = RunFolder(Path(config.run.dir) / config.run.name).tokenizer
+    return kept if (kept / CONFIG).exists() else locate(config.model.from_pretrained)
+
+
+def keep_text(config: Config, folder: RunFolder) -> None:
+    """Copies the small files into the run's tokenizer folder, all of them or none; does nothing a second time."""
+    if (folder.tokenizer / CONFIG).exists():
+        return
+    source = locate(config.model.from_pretrained)
+    unfinished = folder.tokenizer.with_name(f".{folder.tokenizer.name}.{os.getpid()}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    for name in published.FILES:
+        if (source / name).exists():
+            shutil.copyfile(source / name, unfinished / name)
+    shutil.rmtree(folder.tokenizer, ignore_errors=True)
+    unfinished.rename(folder.tokenizer)
+
+
+def read_text(folder: Path) -> tuple[Tokenizer, ChatTemplate]:
+    """The tokenizer and the chat template of a folder; ChatML for a model without one that knows its tokens.
+
+    Raises:
+        TokenizerError: they cannot be used.
+    """
+    text = published.read(folder)
+    if text.template is not None:
+        return text.tokenizer, text.template
+    try:
+        return text.tokenizer, chatml(text.tokenizer)
+    except TokenizerError as err:
+        raise TokenizerError(
+            f"{folder} has no chat template (a base model?), and ChatML cannot stand in: {err} Take the model's "
+            "instruct version, or add a chat_template.jinja to a copy of the folder."
+        ) from err
