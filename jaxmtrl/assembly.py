@@ -169,12 +169,7 @@ def _compiled_parts(
     tokenizer: Tokenizer,
     template: ChatTemplate,
 ) -> Parts:
-    dtype = config.model.compute_dtype
-    if dtype == "auto":
-        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    # A published model may have more rows than its tokenizer has entries.
-    vocab = config.text.vocab_size if config.text.tokenizer == "pretrained" else tokenizer.vocab_size
-    network = Network.from_section(config.model, vocab, dtype)
+    network = make_network(config, tokenizer)
     optimizers = make_optimizers(config, network)
     engine = Engine(network, config.sampling, sorted(template.stop_ids), mesh)
     player = Player(
@@ -208,6 +203,15 @@ def _compiled_parts(
         player=player,
         batching=config.batching,
     )
+
+
+def make_network(config: Config, tokenizer: Tokenizer) -> Network:
+    """The decoder, with a row for every entry of the tokenizer; a published model may have more."""
+    dtype = config.model.compute_dtype
+    if dtype == "auto":
+        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    vocab = config.text.vocab_size if config.text.tokenizer == "pretrained" else tokenizer.vocab_size
+    return Network.from_section(config.model, vocab, dtype)
 
 
 def prepare(environment: Environment, tasks: Sequence[Task], progress: Progress) -> None:

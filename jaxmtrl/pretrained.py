@@ -9,13 +9,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jax.sharding import Mesh
+
 from jaxmtrl.config.sections import Config, ModelSection, TextSection
 from jaxmtrl.errors import ConfigError, ModelFolderError, TokenizerError
+from jaxmtrl.models.decoder import Network, Params, parameter_count
 from jaxmtrl.models.families import describe
-from jaxmtrl.models.huggingface import CONFIG, locate, read_json
+from jaxmtrl.models.huggingface import CONFIG, load_policy, locate, read_json
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.text import published
 from jaxmtrl.text.template import ChatTemplate, chatml
@@ -62,6 +66,20 @@ def _contradictions(section: str, given: Any, default: Any, said: dict[str, Any]
         for name, value in said.items()
         if getattr(given, name) not in (getattr(default, name), value)
     ]
+
+
+def pretrained_policy(config: Config, network: Network, mesh: Mesh, say: Callable[[str], None]) -> Params | None:
+    """The policy's parameters that `model.from_pretrained` names; None if a run begins with random ones.
+
+    Raises:
+        ModelFolderError: the folder is gone or its weights do not fit.
+    """
+    name = config.model.from_pretrained
+    if not name:
+        return None
+    policy = load_policy(locate(name), network, mesh)
+    say(f"weights: {parameter_count(policy):,} parameters from {name}")
+    return policy
 
 
 def text_folder(config: Config) -> Path:

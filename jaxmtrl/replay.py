@@ -1,24 +1,38 @@
-"""Plays held-out tasks with a policy that a run has kept."""
+"""Plays held-out tasks with a policy that a run has kept, or writes it out as a model folder."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxmtrl.assembly import assemble, check, use_compilation_cache
+from jax.sharding import Mesh
+
+from jaxmtrl.assembly import assemble, check, make_network, make_optimizers, use_compilation_cache
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.loading import load_config
+from jaxmtrl.config.sections import Config
 from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.evaluation import evaluate
+from jaxmtrl.learner.objective import Kind
+from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.learner.state import abstract_state
+from jaxmtrl.models.decoder import Network
+from jaxmtrl.models.huggingface import export_policy
+from jaxmtrl.parallel.mesh import make_mesh
+from jaxmtrl.pretrained import read_text
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import CONFIG_FILE, RunFolder
 from jaxmtrl.stages import KINDS, STAGES
 from jaxmtrl.tasks import tasks_of
+from jaxmtrl.text import published
+from jaxmtrl.text import tokenizer as tokenizers
+from jaxmtrl.text.template import ChatTemplate, chatml
+from jaxmtrl.text.tokenizer import Tokenizer
 from jaxmtrl.types import Episode
 
 
@@ -47,23 +61,19 @@ def evaluate_run(
     Raises:
         JaxmtrlError: there is no such run, policy, split, or that many tasks.
     """
-    path = Path(run)
-    if not (path / CONFIG_FILE).exists():
-        raise JaxmtrlError(f"{path} is no run folder: it holds no {CONFIG_FILE}. Give runs/<run.name>.")
+    config, folder = load_run(run)
     if n is not None and n < 1:
         raise JaxmtrlError(f"--n must be at least 1, got {n}.")
     if temperature is not None and not 0 <= temperature < float("inf"):
         raise JaxmtrlError(f"--temperature must be 0 (greedy) or above, got {temperature:g}.")
-    config = load_config(path / CONFIG_FILE)
     names = list(splits or config.evaluation.splits)
     if not names:
-        raise JaxmtrlError(f"{path} evaluates no split (evaluation.splits is empty); name one with --split.")
+        raise JaxmtrlError(f"{folder.path} evaluates no split (evaluation.splits is empty); name one with --split.")
     environment = check(config)
     for name in names:
         tasks_of(environment, name, n if n is not None else config.evaluation.splits.get(name), "--split and --n")
     records_file = _writable(episodes_file) if episodes_file is not None else None
     use_compilation_cache(config.run.compilation_cache)
-    folder = RunFolder(path)
     with Progress(console_every_s=config.log.console_every_s, stream=sys.stderr) as progress:
         parts = assemble(config, folder, progress, training=False)
         try:
@@ -73,7 +83,7 @@ def evaluate_run(
                 tasks = tasks_of(parts.environment, name, count, "--split")
                 parts.environment.prepare(tasks, lambda done, total: None)
                 counts[name] = len(tasks)
-            params = _params(folder, policy, parts)
+            params = _params(folder, policy, parts.network, parts.optimizers, parts.mesh)
             parts.engine.load(params, 0)
             records: list[dict[str, Any]] = []
 
@@ -100,7 +110,56 @@ def _writable(file: str) -> Path:
         raise JaxmtrlError(f"--episodes {file} cannot be written: {err.strerror}. Name a file in a folder.") from err
 
 
-def _params(folder: RunFolder, policy: str, parts: Any) -> Any:
+def export_run(run: str | Path, target: str | Path, *, policy: str, dtype: str) -> None:
+    """Writes one policy of a run as a folder that `transformers` loads, whole or not at all.
+
+    Args:
+        run: run folder.
+        target: must not exist, or be an empty folder.
+        policy: "latest", or the name of a stage that has ended.
+        dtype: of the written weights, "float32", "bfloat16" or "float16".
+
+    Raises:
+        JaxmtrlError: there is no such run or policy, `target` is taken, or no published family has the model's parts.
+    """
+    config, folder = load_run(run)
+    pretrained = config.text.tokenizer == "pretrained"
+    tokenizer, template = read_text(folder.tokenizer) if pretrained else _own_text(folder)
+    network = make_network(config, tokenizer)
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    params = _params(folder, policy, network, make_optimizers(config, network), mesh)
+    with tempfile.TemporaryDirectory() as made:
+        if not pretrained:
+            published.write_chatml(tokenizer, Path(made))
+        export_policy(
+            Path(target),
+            network,
+            params["policy"],
+            source=folder.tokenizer if pretrained else Path(made),
+            dtype=dtype,
+            stop_ids=sorted(template.stop_ids),
+            longest=config.sampling.cache_length,
+        )
+
+
+def _own_text(folder: RunFolder) -> tuple[Tokenizer, ChatTemplate]:
+    tokenizer = tokenizers.load(folder.tokenizer)
+    return tokenizer, chatml(tokenizer)
+
+
+def load_run(run: str | Path) -> tuple[Config, RunFolder]:
+    """The config of a run and its folder.
+
+    Raises:
+        JaxmtrlError: there is no such run.
+    """
+    path = Path(run)
+    if not (path / CONFIG_FILE).exists():
+        raise JaxmtrlError(f"{path} is no run folder: it holds no {CONFIG_FILE}. Give runs/<run.name>.")
+    return load_config(path / CONFIG_FILE), RunFolder(path)
+
+
+def _params(folder: RunFolder, policy: str, network: Network, optimizers: Mapping[Kind, Optimizer], mesh: Mesh) -> Any:
     """The policy's parameters, placed on the run's mesh."""
     stage_ends = Checkpoints(folder.stages, keep=None, read_only=True) if folder.stages.exists() else None
     if policy != "latest":
@@ -116,14 +175,13 @@ def _params(folder: RunFolder, policy: str, parts: Any) -> Any:
                 f"{folder.path} was written by a version with other stages: its policy {number} is {kept!r}, not "
                 f"{policy!r}. Evaluate it with that version."
             )
-        abstract = abstract_state(parts.network, parts.optimizers["sft"], parts.mesh)
+        abstract = abstract_state(network, optimizers["sft"], mesh)
         return stage_ends.arrays(number, {"params": abstract.params})["params"]
     checkpoints = Checkpoints(folder.checkpoints, keep=None, read_only=True) if folder.checkpoints.exists() else None
     latest = checkpoints.latest() if checkpoints is not None else None
     if checkpoints is None or latest is None:
         raise JaxmtrlError(f"{folder.path} has no checkpoint yet; wait for the first one (checkpoint.every).")
     position = checkpoints.position(latest)
-    optimizer = parts.optimizers[KINDS.get(position["stage"], "policy")]
-    abstract = abstract_state(parts.network, optimizer, parts.mesh)
+    abstract = abstract_state(network, optimizers[KINDS.get(position["stage"], "policy")], mesh)
     wanted = {"state": abstract} | ({"best": abstract.params} if position["has_best"] else {})
     return checkpoints.arrays(latest, wanted)["state"].params

@@ -30,8 +30,7 @@ from jaxmtrl.learner.state import TrainState, abstract_state, init_state, restar
 from jaxmtrl.learner.update import UpdateMetrics
 from jaxmtrl.metrics import MetricsWriter
 from jaxmtrl.models.decoder import parameter_count
-from jaxmtrl.models.huggingface import load_policy, locate
-from jaxmtrl.pretrained import resolve
+from jaxmtrl.pretrained import pretrained_policy, resolve
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import seeded_plays
 from jaxmtrl.rollout.feed import Feed
@@ -331,7 +330,8 @@ class Trainer:
         if latest is None:
             key = jax.random.key(self.config.run.seed)
             optimizer = self.parts.optimizers[KINDS["untrained"]]
-            self.state: TrainState = init_state(network, optimizer, mesh, key, self._pretrained())
+            policy = pretrained_policy(self.config, network, mesh, self.progress.message)
+            self.state: TrainState = init_state(network, optimizer, mesh, key, policy)
             return
         position = self.checkpoints.position(latest)
         has_best = position.pop("has_best")
@@ -343,15 +343,6 @@ class Trainer:
         arrays = self.checkpoints.arrays(latest, wanted)
         self.state, self._best = arrays["state"], arrays.get("best")
         self.progress.message(f"resuming {self.folder.path} at {self.position.stage}, step {self.position.step}")
-
-    def _pretrained(self) -> Any | None:
-        """The policy's parameters from `model.from_pretrained`; None if the run begins with random ones."""
-        name = self.config.model.from_pretrained
-        if not name:
-            return None
-        policy = load_policy(locate(name), self.parts.network, self.parts.mesh)
-        self.progress.message(f"weights: {parameter_count(policy):,} parameters from {name}")
-        return policy
 
     def _stop_on_nonfinite(self, rows: TokenBatch, metrics: UpdateMetrics) -> None:
         index = int(metrics.bad_micro_batch)

@@ -7,25 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-_CONFIG = ConfigDict(extra="forbid")
+from jaxmtrl.config.model_section import ModelSection
+from jaxmtrl.config.setting import CONFIG, Above0, Count, NonNegative, Positive, Share, setting
 
 
-def setting(about: str, *, unit: str = "", form: str = "", **bounds: Any) -> Any:
-    """A pydantic field with its sentence and, where not obvious, its unit, or the form that a pattern asks for."""
-    return Field(description=about, json_schema_extra={"unit": unit, "form": form}, **bounds)
-
-
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-Above0 = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-
-
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class RunSection:
     name: Annotated[
         str,
@@ -42,7 +31,7 @@ class RunSection:
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class EnvSection:
     factory: Annotated[str, setting('import string "package.module:function" of the environment')]
     options: Annotated[dict[str, Any], setting("the environment's own options, validated by itself")] = Field(
@@ -51,13 +40,13 @@ class EnvSection:
     train_split: Annotated[str, setting("split whose tasks are trained on", min_length=1)] = "train"
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class TextSection:
     tokenizer: Annotated[
         Literal["byte", "bpe", "pretrained"],
         setting(
-            "byte: 256 bytes, nothing to train; bpe: byte-pair pieces trained on the training tasks' text; pretrained: "
-            "that of model.from_pretrained, which sets it"
+            "byte: 256 bytes, nothing to train; pretrained: that of model.from_pretrained, which sets it; bpe: "
+            "byte-pair pieces trained on the training tasks' text"
         ),
     ] = "bpe"
     vocab_size: Annotated[
@@ -70,77 +59,14 @@ class TextSection:
     system_prompt: Annotated[str, setting("first message of every episode; empty leaves it out")] = ""
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
-class ModelSection:
-    from_pretrained: Annotated[
-        str,
-        setting(
-            "folder or hub id of a published Llama, Qwen2.5 or Qwen3 model to begin with; its sizes, rope, tokenizer "
-            "and chat template are taken over and left out here; empty begins with random weights"
-        ),
-    ] = ""
-    layers: Annotated[Positive, setting("L, decoder blocks")] = 4
-    embed: Annotated[Positive, setting("D, width of the residual stream")] = 128
-    heads: Annotated[Positive, setting("N, attention heads")] = 4
-    kv_heads: Annotated[Positive, setting("K, key and value heads; divides heads")] = 2
-    head_dim: Annotated[Positive, setting("H, width of one head; even, for rotary positions")] = 32
-    mlp: Annotated[Positive, setting("F, width of the gated MLP")] = 384
-    tied_head: Annotated[bool, setting("the output head shares the embedding table")] = True
-    vocab_multiple: Annotated[
-        Positive,
-        setting(
-            "the embedding table has a multiple of this many rows, so that mesh.tensor can split it; rows beyond the "
-            "vocabulary have probability 0"
-        ),
-    ] = 1
-    qkv_bias: Annotated[bool, setting("queries, keys and values have a bias, as in Qwen2.5")] = False
-    qk_norm: Annotated[bool, setting("each head's query and key pass an RMS norm, as in Qwen3")] = False
-    rope_theta: Annotated[Above0, setting("base of the rotary position frequencies")] = 10_000.0
-    rope_scaling: Annotated[
-        Literal["none", "linear", "llama3", "yarn"],
-        setting("how rotary positions are stretched to contexts longer than those trained on"),
-    ] = "none"
-    rope_factor: Annotated[float, setting("how many times longer, for rope_scaling", ge=1.0, allow_inf_nan=False)] = 1.0
-    rope_original_length: Annotated[
-        Positive, setting("context before stretching, for rope_scaling llama3 and yarn", unit="tokens")
-    ] = 8192
-    rope_low_frequency: Annotated[
-        Above0, setting("llama3 stretches what turns fewer times than this in the original context in full")
-    ] = 1.0
-    rope_high_frequency: Annotated[
-        Above0, setting("llama3 leaves what turns more often than this in the original context; above the low one")
-    ] = 4.0
-    rope_beta_fast: Annotated[
-        Above0, setting("yarn leaves what turns more often than this in the original context")
-    ] = 32.0
-    rope_beta_slow: Annotated[
-        Above0, setting("yarn stretches what turns fewer times than this in full; below rope_beta_fast")
-    ] = 1.0
-    rope_truncate: Annotated[bool, setting("yarn rounds those two bounds outwards to whole dimensions")] = True
-    rope_attention_factor: Annotated[
-        Above0 | None, setting("yarn multiplies turned queries and keys by it; null: 0.1 ln(rope_factor) + 1")
-    ] = None
-    norm_eps: Annotated[Above0, setting("epsilon of the RMS norms")] = 1e-6
-    param_dtype: Annotated[Literal["float32", "bfloat16"], setting("dtype of parameters")] = "float32"
-    compute_dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        setting("dtype of activations; auto is bfloat16 on TPU and GPU, float32 on CPU"),
-    ] = "auto"
-    critic: Annotated[
-        Literal["head", "separate"],
-        setting("head: the critic reads the policy's last hidden state; separate: it has a decoder of its own"),
-    ] = "head"
-    remat: Annotated[bool, setting("recompute each block's activations in the backward pass to save memory")] = True
-
-
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class MeshSection:
     data: Annotated[int, setting("devices along which rows are split; -1 takes what the other axes leave", ge=-1)] = -1
     fsdp: Annotated[Positive, setting("devices along which rows and weights are split")] = 1
     tensor: Annotated[Positive, setting("devices along which heads, MLP and vocabulary are split")] = 1
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class RolloutSection:
     workers: Annotated[Positive, setting("environment processes")] = 2
     open_episodes: Annotated[
@@ -157,7 +83,7 @@ class RolloutSection:
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SamplingSection:
     slots: Annotated[Positive, setting("S, episodes that hold a KV cache on the device at once")] = 32
     cache_length: Annotated[Positive, setting("C, longest episode", unit="tokens")] = 1024
@@ -175,7 +101,7 @@ class SamplingSection:
     temperature: Annotated[Above0, setting("sampling temperature in training; log-probs are taken at it too")] = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class AlgorithmSection:
     name: Annotated[
         Literal["ppo", "rloo", "grpo", "reinforce_plus_plus", "gspo", "gigpo"],
@@ -304,7 +230,7 @@ class AlgorithmSection:
     minibatches: Annotated[Positive, setting("optimizer steps a pass")] = 4
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class OptimizerSection:
     learning_rate: Annotated[NonNegative, setting("of the policy in RL")] = 3e-4
     critic_learning_rate: Annotated[NonNegative, setting("of the critic head, in warm-up and RL")] = 1e-3
@@ -322,7 +248,7 @@ class OptimizerSection:
     gradient_clip: Annotated[Above0, setting("global norm above which gradients are scaled down")] = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class BatchingSection:
     row_length: Annotated[
         Positive,
@@ -331,7 +257,7 @@ class BatchingSection:
     micro_batch_rows: Annotated[Positive, setting("rows whose gradient is taken at once")] = 8
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class PretrainSection:
     plays: Annotated[
         Count,
@@ -345,7 +271,7 @@ class PretrainSection:
     learning_rate: Annotated[Above0, setting("learning rate of pretraining")] = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SftSection:
     demonstrations: Annotated[
         Count, setting("expert episodes, from the first tasks of the train split; 0 skips the stage")
@@ -359,13 +285,13 @@ class SftSection:
     patience: Annotated[Positive, setting("epochs without a better validation loss before SFT ends")] = 3
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class CriticWarmupSection:
     iterations: Annotated[Count, setting("batches of play from which only the critic learns")] = 2
     epochs: Annotated[Positive, setting("passes over each of them")] = 2
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class RlSection:
     iterations: Annotated[Count, setting("play-and-update rounds; 0 skips the stage")] = 50
     tasks_per_iteration: Annotated[Positive, setting("tasks a round; episodes are this times algorithm.group_size")] = (
@@ -373,7 +299,7 @@ class RlSection:
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class EvaluationSection:
     splits: Annotated[dict[str, Positive], setting("how many tasks of which split are played at stage ends")] = Field(
         default_factory=dict
@@ -382,20 +308,20 @@ class EvaluationSection:
     every: Annotated[Count, setting("RL iterations between evaluations of the first split on the way; 0 never")] = 0
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class CheckpointSection:
     every: Annotated[Positive, setting("iterations (pretraining and SFT: epochs) between checkpoints")] = 10
     keep: Annotated[Positive, setting("checkpoints kept besides the stages' ends")] = 2
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class LogSection:
     tensorboard: Annotated[bool, setting("write TensorBoard curves beside metrics.jsonl")] = True
     episodes: Annotated[Count, setting("whole episodes written to episodes.jsonl an iteration")] = 4
     console_every_s: Annotated[NonNegative, setting("least time between two progress lines", unit="s")] = 5.0
 
 
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Config:
     """A whole run. A YAML file has one mapping a section; only `run` and `env` are required."""
 

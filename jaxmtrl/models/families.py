@@ -110,9 +110,7 @@ def _rope(published: Json, problems: list[str]) -> dict[str, Any]:
     original = (
         published.get("original_max_position_embeddings") or said.get("original_max_position_embeddings") or longest
     )
-    factor = said.get("factor")
-    if factor is None and kind == "yarn":
-        factor = longest / original
+    factor = said.get("factor") or (longest / original if kind == "yarn" else 1.0)
     wanted = {"linear": ("factor",), "llama3": ("factor", "low_freq_factor", "high_freq_factor"), "yarn": ()}
     problems += [f"rope type {kind!r} has no {name}" for name in wanted.get(kind, ()) if said.get(name) is None]
     defaults = ModelSection()
@@ -120,7 +118,7 @@ def _rope(published: Json, problems: list[str]) -> dict[str, Any]:
         # Not "none": published frequencies are rounded as `transformers` rounds them, which dividing by 1 keeps.
         "rope_scaling": "linear" if kind == "default" else kind,
         "rope_theta": float(said.get("rope_theta") or published.get("rope_theta") or _DEFAULT_THETA),
-        "rope_factor": 1.0 if kind == "default" or factor is None else float(factor),
+        "rope_factor": 1.0 if kind == "default" else float(factor),
         "rope_original_length": original,
         "rope_low_frequency": said.get("low_freq_factor") or defaults.rope_low_frequency,
         "rope_high_frequency": said.get("high_freq_factor") or defaults.rope_high_frequency,

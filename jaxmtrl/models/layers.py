@@ -71,8 +71,9 @@ class Attention(nnx.Module):
         if self.normed:  # each head by itself, before it is turned
             query, key = self.query_norm(query), self.key_norm(key)
         frequencies, amplitude = self.rope.frequencies(), self.rope.amplitude()
-        turned = (rotate(heads, positions, frequencies, amplitude) for heads in (query, key))
-        return *turned, value
+        query = rotate(query, positions, frequencies, amplitude)
+        key = rotate(key, positions, frequencies, amplitude)
+        return query, key, value
 
     def __call__(self, x: Array, positions: Array, segment_ids: Array) -> Array:
         """Full-row attention: a token sees itself and the earlier tokens of its own segment."""

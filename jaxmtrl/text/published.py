@@ -10,7 +10,7 @@ from typing import Any
 from jaxmtrl.errors import TokenizerError
 from jaxmtrl.text import tokenizer as tokenizers
 from jaxmtrl.text.jinja_template import JinjaTemplate, jinja_template
-from jaxmtrl.text.tokenizer import Tokenizer
+from jaxmtrl.text.tokenizer import TURN_END, Tokenizer
 
 # Everything of a model folder that `PublishedText` reads; a run keeps a copy of these.
 FILES = (
@@ -21,6 +21,11 @@ FILES = (
     "chat_template.json",
     "generation_config.json",
     "config.json",
+)
+CHATML = (  # `template.chatml` as a Jinja text
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 
@@ -63,6 +68,15 @@ def read(folder: Path) -> PublishedText:
     if source is not None:
         template = jinja_template(source, tokenizer, variables=names, stops=frozenset(stops), bos_id=_bos_id(tokenizer))
     return PublishedText(tokenizer=tokenizer, template=template, stop_ids=frozenset(stops))
+
+
+def write_chatml(tokenizer: Tokenizer, folder: Path) -> None:
+    """Writes a tokenizer of our own and the ChatML template as a model folder has them."""
+    tokenizer.save(folder)
+    names = {"bos_token": None, "eos_token": TURN_END, "pad_token": tokenizer.pad_token}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(CHATML, encoding="utf-8")
 
 
 def has_template(folder: Path) -> bool:

@@ -1,0 +1,40 @@
+"""Writes a policy of a run as a Hugging Face folder: weights, config.json, tokenizer, chat template.
+
+python scripts/export_model.py --run runs/quickstart --policy rl --out exported/quickstart
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from jaxmtrl.errors import JaxmtrlError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", required=True, metavar="DIR", help="run folder")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder to write; must not exist")
+    parser.add_argument(
+        "--policy",
+        default="latest",
+        choices=("latest", "untrained", "pretrain", "sft", "rl"),
+        help="policy at the end of a stage, or of the newest checkpoint (default)",
+    )
+    parser.add_argument(
+        "--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"), help="of the weights"
+    )
+    parsed = parser.parse_args()
+    try:
+        from jaxmtrl.replay import export_run
+
+        export_run(parsed.run, parsed.out, policy=parsed.policy, dtype=parsed.dtype)
+    except JaxmtrlError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    print(f"{parsed.out} is ready: transformers.AutoModelForCausalLM.from_pretrained({parsed.out!r})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
