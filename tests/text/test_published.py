@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from jinja_templates import INST, LLAMA3, SMOLLM2, byte_backend
 
 from jaxmtrl.errors import TokenizerError
-from jaxmtrl.text.published import read
+from jaxmtrl.text.published import has_template, read, write_chatml
+from jaxmtrl.text.template import chatml
+from jaxmtrl.text.tokenizer import train_bpe
 
 END, EOT, EOS = 258, 262, 263
 
@@ -65,6 +68,20 @@ def test_pad_is_the_end_of_text_where_there_is_no_pad(tmp_path):
     names = {"eos_token": "<|endoftext|>", "bos_token": "<|begin|>"}
     folder = folder_of(tmp_path, special_tokens_map_json=names, chat_template_jinja=INST)
     assert read(folder).tokenizer.pad_id == EOS
+
+
+def test_our_own_text_as_a_folder(tmp_path):
+    """What `chatml` says by pieces, the written Jinja text says as a whole."""
+    own = train_bpe(["You are in the hall."] * 20, 320)
+    write_chatml(own, tmp_path)
+    text = read(tmp_path)
+    assert text.template is not None and text.stop_ids == {own.special_id("<|im_end|>")}
+    assert text.tokenizer.pad_id == own.pad_id and has_template(tmp_path)
+    pieces = chatml(own)
+    np.testing.assert_array_equal(text.template.first_prompt("Win.", "Hall."), pieces.first_prompt("Win.", "Hall."))
+    np.testing.assert_array_equal(
+        text.template.next_prompt("Hall.", stopped=False), pieces.next_prompt("Hall.", stopped=False)
+    )
 
 
 def test_a_tokenizer_that_adds_no_bos(tmp_path):
