@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import tiny
 
 from jaxmtrl.models.decoder import Network, parameter_count
@@ -29,6 +30,28 @@ def test_cached_pieces_equal_the_full_forward():
         hidden, cache = NETWORK.cached_hidden(outside, layers, TOKENS[:, start:stop], POSITIONS[:, start:stop], cache)
         pieces.append(hidden)
     np.testing.assert_allclose(jnp.concatenate(pieces, axis=1), full, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"qkv_bias": True, "rope_scaling": "yarn", "rope_factor": 4.0, "rope_original_length": 16},
+        {"qk_norm": True, "rope_scaling": "llama3", "rope_factor": 8.0, "rope_original_length": 16},
+        {"vocab_multiple": 64, "tied_head": False, "rope_scaling": "linear", "rope_factor": 2.0},
+    ],
+)
+def test_cached_pieces_equal_the_full_forward_in_every_family(changes):
+    """Case D1, with biases and norms away from their start."""
+    network = Network.from_section(dataclasses.replace(tiny.MODEL, **changes), 259, "float32")
+    params = network.init(jax.random.key(0))
+    keys = iter(jax.random.split(jax.random.key(1), 100))
+    params = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(next(keys), leaf.shape), params)
+    full = network.logits(params, network.hidden(params, TOKENS, POSITIONS, ONE_SEGMENT))
+    cache = empty_cache(network.config, slots=2, length=16, dtype="float32")
+    outside, layers = params["policy"]["outside"], network.unstack(params)
+    for start, stop in ((0, 5), (5, 12)):
+        hidden, cache = network.cached_hidden(outside, layers, TOKENS[:, start:stop], POSITIONS[:, start:stop], cache)
+        np.testing.assert_allclose(network.cached_logits(outside, hidden), full[:, start:stop], atol=1e-4)
 
 
 def test_a_later_token_changes_nothing_before_it():

@@ -34,12 +34,11 @@ def pins(python: str) -> dict[str, str]:
 def asked() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    return [
-        Requirement(text) for text in project["dependencies"] + extras["textworld"] + extras["test"] + extras["plot"]
-    ]
+    used = [text for extra in ("textworld", "test", "plot", "smollm2", "parity") for text in extras[extra]]
+    return [Requirement(text) for text in project["dependencies"] + used]
 
 
-@pytest.mark.parametrize("script", ["scripts/setup.sh", "scripts/test.sh", "scripts/quickstart.sh", ".ci/run"])
+@pytest.mark.parametrize("script", ["scripts/setup.sh", "scripts/test.sh", "scripts/quickstart.sh", "scripts/test_parity.sh", ".ci/run"])
 def test_scripts_parse(script):
     subprocess.run(["bash", "-n", str(ROOT / script)], check=True)
 
