@@ -78,16 +78,22 @@ def describe(published: Json) -> tuple[dict[str, Any], int]:
     kinds = sorted(set(published.get("layer_types") or []) - {"full_attention"})
     problems += [f"layer_types has {kind!r}; only 'full_attention' is known" for kind in kinds]
     rope = _rope(published, problems)
+    heads, embed = published.get("num_attention_heads") or 1, published.get("hidden_size") or 0
+    kv_heads = published.get("num_key_value_heads") or heads
+    head_dim = published.get("head_dim") or family.head_dim or embed // heads
+    if heads % kv_heads:
+        problems.append(f"num_key_value_heads is {kv_heads}, which does not divide num_attention_heads ({heads})")
+    if head_dim % 2:
+        problems.append(f"head_dim is {head_dim}; rotary positions want an even one")
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise ModelFolderError(f"config.json describes a model that this decoder cannot be:\n{listed}")
-    heads, embed = published["num_attention_heads"], published["hidden_size"]
     sizes = {
         "layers": published["num_hidden_layers"],
         "embed": embed,
         "heads": heads,
-        "kv_heads": published.get("num_key_value_heads") or heads,
-        "head_dim": published.get("head_dim") or family.head_dim or embed // heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
         "mlp": published["intermediate_size"],
         "tied_head": bool(published.get("tie_word_embeddings", False)),
         "qkv_bias": family.qkv_bias,

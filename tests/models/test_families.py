@@ -96,6 +96,7 @@ def test_another_family_is_refused():
 
 def test_all_unknown_settings_are_listed_at_once():
     odd = LLAMA | {"hidden_act": "gelu", "attention_bias": True, "quantization_config": {"bits": 4}}
+    odd |= {"num_key_value_heads": 3, "head_dim": 9}
     odd |= {"layer_types": ["full_attention", "sliding_attention"], "rope_scaling": {"type": "linear"}}
     del odd["intermediate_size"]
     with pytest.raises(ModelFolderError) as raised:
@@ -104,6 +105,8 @@ def test_all_unknown_settings_are_listed_at_once():
     for word in ("hidden_act", "attention_bias", "quantization_config", "sliding_attention", "intermediate_size"):
         assert word in text
     assert "'linear' has no factor" in text
+    assert "num_key_value_heads is 3, which does not divide num_attention_heads (4)" in text
+    assert "head_dim is 9" in text
 
 
 @pytest.mark.parametrize(

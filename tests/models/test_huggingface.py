@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -191,6 +192,23 @@ def test_locate(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert locate("somebody/model") == folder and asked == ["somebody/model"]
+
+
+def test_a_hub_id_in_the_cache_without_a_network(folder, tmp_path, monkeypatch):
+    """The library itself, offline, over a cache in its own layout."""
+    from huggingface_hub import constants
+
+    commit = "0" * 40
+    cached = tmp_path / "models--somebody--model"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    shutil.copytree(folder, cached / "snapshots" / commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert locate("somebody/model") == cached / "snapshots" / commit
+    assert_same(load_policy(locate("somebody/model"), NETWORK, tiny.one_device()), POLICY)
+    with pytest.raises(ModelFolderError, match="somebody/other is no folder here"):
+        locate("somebody/other")
 
 
 def test_a_hub_that_cannot_be_reached(monkeypatch):

@@ -38,7 +38,9 @@ def asked() -> list[Requirement]:
     return [Requirement(text) for text in project["dependencies"] + used]
 
 
-@pytest.mark.parametrize("script", ["scripts/setup.sh", "scripts/test.sh", "scripts/quickstart.sh", "scripts/test_parity.sh", ".ci/run"])
+@pytest.mark.parametrize(
+    "script", ["scripts/setup.sh", "scripts/test.sh", "scripts/quickstart.sh", "scripts/test_parity.sh", ".ci/run"]
+)
 def test_scripts_parse(script):
     subprocess.run(["bash", "-n", str(ROOT / script)], check=True)
 
