@@ -16,11 +16,12 @@ from typing import Any
 from jax.sharding import Mesh
 
 from jaxmtrl.config.sections import Config, ModelSection, TextSection
+from jaxmtrl.config.yaml_format import YamlError, read_yaml
 from jaxmtrl.errors import ConfigError, ModelFolderError, TokenizerError
 from jaxmtrl.models.decoder import Network, Params, parameter_count
 from jaxmtrl.models.families import describe
 from jaxmtrl.models.huggingface import CONFIG, load_policy, locate, read_json
-from jaxmtrl.run_folder import RunFolder
+from jaxmtrl.run_folder import CONFIG_FILE, RunFolder
 from jaxmtrl.text import published
 from jaxmtrl.text.template import ChatTemplate, chatml
 from jaxmtrl.text.tokenizer import Tokenizer
@@ -84,8 +85,20 @@ def pretrained_policy(config: Config, network: Network, mesh: Mesh, say: Callabl
 
 def text_folder(config: Config) -> Path:
     """Where the small files of the config's published model lie: the run's own copy, or the model's folder."""
-    kept = RunFolder(Path(config.run.dir) / config.run.name).tokenizer
-    return kept if (kept / CONFIG).exists() else locate(config.model.from_pretrained)
+    run = RunFolder(Path(config.run.dir) / config.run.name)
+    kept = run.tokenizer / CONFIG
+    if kept.exists() and _begun_with(run.path / CONFIG_FILE) == config.model.from_pretrained:
+        return run.tokenizer
+    return locate(config.model.from_pretrained)
+
+
+def _begun_with(stored: Path) -> str | None:
+    """The model that a run's own config names; None if that cannot be read."""
+    try:
+        content, _ = read_yaml(stored.read_text(encoding="utf-8"))
+        return content["model"]["from_pretrained"]
+    except (OSError, UnicodeDecodeError, YamlError, KeyError, TypeError):
+        return None
 
 
 def keep_text(config: Config, folder: RunFolder) -> None:

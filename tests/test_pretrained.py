@@ -82,12 +82,26 @@ def test_a_run_keeps_the_small_files(folder, tmp_path):
     run = RunFolder.open(config)
     keep_text(config, run)
     keep_text(config, run)
+    run.close()
     shutil.rmtree(gone)
     assert resolve(config) == config
     assert not list(run.tokenizer.glob("*.safetensors"))
     tokenizer, template = read_text(run.tokenizer)
     assert template.stop_ids == {258, 263} and tokenizer.vocab_size == 264
-    assert [path.name for path in run.path.iterdir() if path.name.startswith(".")] == []
+    assert not list(run.path.glob(".tokenizer*"))
+
+
+def test_the_copy_of_another_model_is_not_taken(folder, tmp_path):
+    """The run's name was used before, for a model that is not this one."""
+    config = resolve(config_of(folder, tmp_path))
+    run = RunFolder.open(config)
+    keep_text(config, run)
+    run.close()
+    with pytest.raises(ModelFolderError, match="there is no folder"):
+        resolve(config_of(tmp_path / "another", tmp_path))
+    (run.path / "config.yaml").unlink()
+    shutil.rmtree(run.tokenizer)
+    assert resolve(config_of(folder, tmp_path)) == config
 
 
 def test_a_base_model_speaks_chatml_if_it_can(tmp_path):
