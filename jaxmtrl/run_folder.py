@@ -112,9 +112,15 @@ def _differences(stored: Path, config: Config) -> list[str]:
 
 
 def _holds_work(path: Path) -> bool:
-    """Whether a step was taken: every one leaves a line of metrics."""
+    """Whether a step was taken, by any trace of it: records may have been removed from a run that was trained."""
     metrics = path / "metrics.jsonl"
-    return metrics.exists() and (not metrics.is_file() or metrics.stat().st_size > 0)
+    if (path / RESULT_FILE).exists() or (metrics.exists() and (not metrics.is_file() or metrics.stat().st_size > 0)):
+        return True
+    try:
+        positions = [json.loads(file.read_text("utf-8")) for file in path.glob("checkpoints/*/position/metadata")]
+        return any(position["step"] != 0 for position in positions)
+    except (OSError, ValueError, KeyError, TypeError):  # what cannot be read may be work
+        return True
 
 
 def _empty(path: Path) -> None:

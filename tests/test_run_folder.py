@@ -49,6 +49,23 @@ def test_a_folder_in_which_nothing_was_learnt_is_taken_over(tmp_path):
     assert "iterations: 5" in (again.path / "config.yaml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("checkpoints/9/position/metadata", '{"step": 7}'),
+        ("checkpoints/9/position/metadata", "garbage"),
+        ("result.json", "{}"),
+    ],
+)
+def test_a_trained_run_whose_records_were_removed_is_not_taken_over(tmp_path, file, content):
+    run = opened(tmp_path)
+    (run.path / file).parent.mkdir(parents=True, exist_ok=True)
+    (run.path / file).write_text(content)
+    with pytest.raises(ResumeError, match="was begun with another config"):
+        RunFolder.open(config(tmp_path, "rl.iterations=5"))
+    assert (run.path / file).read_text() == content
+
+
 HOLDER = """
 import sys, time
 from jaxmtrl.config.loading import load_config
