@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
 from jaxmtrl.batch import as_text
+from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.sections import BatchingSection, Config
 from jaxmtrl.envs.base import Environment, ask, load_environment
 from jaxmtrl.errors import EnvironmentFailure, TokenizerError
@@ -17,9 +19,10 @@ from jaxmtrl.learner.device import DeviceBatch, put_batch
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
 from jaxmtrl.learner.programs import Learner
+from jaxmtrl.learner.state import abstract_state
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
-from jaxmtrl.pretrained import keep_text, read_text
+from jaxmtrl.pretrained import frozen_base, keep_text, read_text
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore
@@ -27,6 +30,7 @@ from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.sampling.engine import Engine
+from jaxmtrl.stages import STAGES
 from jaxmtrl.tasks import tasks_evaluated, tasks_in_use, tasks_of
 from jaxmtrl.text import tokenizer as tokenizers
 from jaxmtrl.text.template import ChatTemplate, audit, chatml
@@ -138,9 +142,10 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
         else:
             tokenizer = make_tokenizer(config, folder, environment, pool, played)
             template = chatml(tokenizer)
-        progress.message(f"template: {audit(template.render, tokenizer, template.bos_id).describe()}")
-        parts = _compiled_parts(config, mesh, environment, train_tasks, pool, tokenizer, template)
-        progress.message(parts.engine.plan)
+        say = progress.message
+        say(f"template: {audit(template.render, tokenizer, template.bos_id).describe()}")
+        parts = _compiled_parts(config, mesh, environment, train_tasks, pool, tokenizer, template, folder, say)
+        say(parts.engine.plan)
         return parts
     except BaseException:
         pool.close()
@@ -168,10 +173,13 @@ def _compiled_parts(
     pool: MultiprocessPool,
     tokenizer: Tokenizer,
     template: ChatTemplate,
+    folder: RunFolder,
+    say: Callable[[str], None],
 ) -> Parts:
     network = make_network(config, tokenizer)
     optimizers = make_optimizers(config, network)
-    engine = Engine(network, config.sampling, sorted(template.stop_ids), mesh)
+    base = frozen_base(config, folder, network, mesh, say)
+    engine = Engine(network, config.sampling, sorted(template.stop_ids), mesh, base)
     player = Player(
         engine,
         pool,
@@ -188,6 +196,8 @@ def _compiled_parts(
         optimizers=optimizers,
         algorithm=config.algorithm,
         temperature=config.sampling.temperature,
+        base=base,
+        dropout_seed=config.run.seed if config.lora.rank and config.lora.dropout else None,
     )
     return Parts(
         environment=environment,
@@ -211,7 +221,7 @@ def make_network(config: Config, tokenizer: Tokenizer) -> Network:
     if dtype == "auto":
         dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
     vocab = config.text.vocab_size if config.text.tokenizer == "pretrained" else tokenizer.vocab_size
-    return Network.from_section(config.model, vocab, dtype)
+    return Network.from_section(config.model, vocab, dtype, config.lora)
 
 
 def prepare(environment: Environment, tasks: Sequence[Task], progress: Progress) -> None:
@@ -255,6 +265,14 @@ def make_optimizers(config: Config, network: Network) -> dict[Kind, Optimizer]:
         )
         for kind in steps
     }
+
+
+def params_at_end_of(
+    stage: str, stage_ends: Checkpoints, network: Network, optimizers: Mapping[Kind, Optimizer], mesh: Mesh
+) -> Any:
+    """The parameters that a run kept when a stage had ended, placed. Raises CheckpointError if they cannot be read."""
+    abstract = abstract_state(network, optimizers["sft"], mesh)
+    return stage_ends.arrays(STAGES.index(stage), {"params": abstract.params})["params"]
 
 
 def make_tokenizer(

@@ -13,18 +13,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 from jax.sharding import Mesh
 
 from jaxmtrl.config.sections import Config, ModelSection, TextSection
 from jaxmtrl.config.yaml_format import YamlError, read_yaml
 from jaxmtrl.errors import ConfigError, ModelFolderError, TokenizerError
+from jaxmtrl.models import safetensors_files
 from jaxmtrl.models.decoder import Network, Params, parameter_count
 from jaxmtrl.models.families import describe
-from jaxmtrl.models.huggingface import CONFIG, load_policy, locate, read_json
-from jaxmtrl.run_folder import CONFIG_FILE, RunFolder
+from jaxmtrl.models.huggingface import CONFIG, load_policy, locate, parameter_at, read_json
+from jaxmtrl.parallel.sharding import named_shardings
+from jaxmtrl.run_folder import CONFIG_FILE, RunFolder, write_json
 from jaxmtrl.text import published
 from jaxmtrl.text.template import ChatTemplate, chatml
 from jaxmtrl.text.tokenizer import Tokenizer
+
+BASE = "base_weights.json"  # which weights lie under a run's adapters
 
 
 def resolve(config: Config) -> Config:
@@ -76,11 +81,51 @@ def pretrained_policy(config: Config, network: Network, mesh: Mesh, say: Callabl
         ModelFolderError: the folder is gone or its weights do not fit.
     """
     name = config.model.from_pretrained
-    if not name:
+    if not name or network.adapted:
         return None
     policy = load_policy(locate(name), network, mesh)
     say(f"weights: {parameter_count(policy):,} parameters from {name}")
     return policy
+
+
+def frozen_base(config: Config, folder: RunFolder, network: Network, mesh: Mesh, say: Callable[[str], None]) -> Params:
+    """What lies under the adapters, placed and, by config, quantised: `network.init_base`; {} without adapters.
+
+    Of `model.from_pretrained`, quantised matrix by matrix while it is read; random by the run's seed without it.
+
+    Raises:
+        ModelFolderError: the folder is gone, its weights do not fit, or are others than those the run began with.
+    """
+    if not network.adapted:
+        return {}
+    key = jax.random.key(config.run.seed)
+    shardings = named_shardings(mesh, network.base_axes(), jax.eval_shape(network.init_base, key))
+    name = config.model.from_pretrained
+    if not name:
+        return jax.jit(network.init_base, out_shardings=shardings)(key)
+
+    def keep(path: tuple[str, ...], weight: jax.Array) -> Any:
+        where = parameter_at(shardings["base"], path)
+        return jax.jit(lambda x: network.as_frozen(path[-1], x), out_shardings=where, donate_argnums=0)(weight)
+
+    source = _same_weights(locate(name), folder.tokenizer / BASE)
+    base = load_policy(source, network.whole, mesh, keep)
+    how = "" if config.lora.frozen == "whole" else f", matrices in {config.lora.frozen}"
+    say(f"frozen: {parameter_count(network.whole.shapes()['policy']):,} parameters from {name}{how}")
+    return {"base": base}
+
+
+def _same_weights(source: Path, noted: Path) -> Path:
+    """The folder, if its weights are those that the run noted when it began; notes them the first time."""
+    found = safetensors_files.fingerprint(source)
+    if not noted.exists():
+        write_json(noted, {"from_pretrained": str(source), "sha256": found})
+    elif read_json(noted).get("sha256") != found:
+        raise ModelFolderError(
+            f"the weights in {source} are not those that this run's adapters were trained on; put those back, or "
+            "choose another run.name."
+        )
+    return source
 
 
 def text_folder(config: Config) -> Path:

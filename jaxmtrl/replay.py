@@ -11,7 +11,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from jaxmtrl.assembly import assemble, check, make_network, make_optimizers, use_compilation_cache
+from jaxmtrl.assembly import assemble, check, make_network, make_optimizers, params_at_end_of, use_compilation_cache
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import Config
@@ -20,10 +20,11 @@ from jaxmtrl.evaluation import evaluate
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.learner.state import abstract_state
+from jaxmtrl.models.adapters import export_adapters, merged
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.models.huggingface import export_policy
 from jaxmtrl.parallel.mesh import make_mesh
-from jaxmtrl.pretrained import read_text
+from jaxmtrl.pretrained import frozen_base, read_text
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import CONFIG_FILE, RunFolder
@@ -110,7 +111,7 @@ def _writable(file: str) -> Path:
         raise JaxmtrlError(f"--episodes {file} cannot be written: {err.strerror}. Name a file in a folder.") from err
 
 
-def export_run(run: str | Path, target: str | Path, *, policy: str, dtype: str) -> None:
+def export_run(run: str | Path, target: str | Path, *, policy: str, dtype: str, adapters: bool = False) -> None:
     """Writes one policy of a run as a folder that `transformers` loads, whole or not at all.
 
     Args:
@@ -118,23 +119,35 @@ def export_run(run: str | Path, target: str | Path, *, policy: str, dtype: str) 
         target: must not exist, or be an empty folder.
         policy: "latest", or the name of a stage that has ended.
         dtype: of the written weights, "float32", "bfloat16" or "float16".
+        adapters: write the adapters alone, as a folder that `peft` loads beside the model they adapt; False adds them
+            into the weights.
 
     Raises:
-        JaxmtrlError: there is no such run or policy, `target` is taken, or no published family has the model's parts.
+        JaxmtrlError: there is no such run or policy, no adapter to write, `target` is taken, or no published family has
+            the model's parts.
     """
     config, folder = load_run(run)
+    if adapters and not (config.lora.rank and config.model.from_pretrained):
+        raise JaxmtrlError(f"{folder.path} has no adapters of a published model (lora.rank, model.from_pretrained).")
     pretrained = config.text.tokenizer == "pretrained"
     tokenizer, template = read_text(folder.tokenizer) if pretrained else _own_text(folder)
     network = make_network(config, tokenizer)
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    params = _params(folder, policy, network, make_optimizers(config, network), mesh)
+    learnt = _params(folder, policy, network, make_optimizers(config, network), mesh)["policy"]
+    if adapters:
+        source = config.model.from_pretrained
+        export_adapters(Path(target), network, learnt, base_name=source, source=folder.tokenizer, dtype=dtype)
+        return
+    if network.adapted:
+        base = frozen_base(config, folder, network, mesh, lambda said: None)
+        network, learnt = network.whole, merged(network, base["base"], learnt)
     with tempfile.TemporaryDirectory() as made:
         if not pretrained:
             published.write_chatml(tokenizer, Path(made))
         export_policy(
             Path(target),
             network,
-            params["policy"],
+            learnt,
             source=folder.tokenizer if pretrained else Path(made),
             dtype=dtype,
             stop_ids=sorted(template.stop_ids),
@@ -175,8 +188,7 @@ def _params(folder: RunFolder, policy: str, network: Network, optimizers: Mappin
                 f"{folder.path} was written by a version with other stages: its policy {number} is {kept!r}, not "
                 f"{policy!r}. Evaluate it with that version."
             )
-        abstract = abstract_state(network, optimizers["sft"], mesh)
-        return stage_ends.arrays(number, {"params": abstract.params})["params"]
+        return params_at_end_of(policy, stage_ends, network, optimizers, mesh)
     checkpoints = Checkpoints(folder.checkpoints, keep=None, read_only=True) if folder.checkpoints.exists() else None
     latest = checkpoints.latest() if checkpoints is not None else None
     if checkpoints is None or latest is None:

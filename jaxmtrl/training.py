@@ -12,9 +12,10 @@ from contextlib import closing
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from jaxmtrl.assembly import Parts, assemble, check
+from jaxmtrl.assembly import Parts, assemble, check, params_at_end_of
 from jaxmtrl.batch import TokenBatch
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.lint import advice
@@ -22,7 +23,7 @@ from jaxmtrl.config.sections import Config, PretrainSection, SftSection
 from jaxmtrl.errors import NonFiniteError
 from jaxmtrl.evaluation import SplitResult, episode_metrics, evaluate, success_table
 from jaxmtrl.examples import demonstrations, random_plays
-from jaxmtrl.learner.device import DeviceBatch, micro_batch_order
+from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, save_micro_batch
 from jaxmtrl.learner.dials import Dials, DialState
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.programs import named
@@ -50,7 +51,7 @@ class Trainer:
         self.stage_ends = Checkpoints(folder.stages, keep=None)
         self.position = Position()
         self._best: Any = None  # SFT's best parameters so far
-        self._reference: Any = None  # parameters of the KL reference
+        self._reference: Any = None  # the policy's parameters in the KL reference
         self._dials = DialState()
         self._began = time.monotonic()
         self._restore()
@@ -234,9 +235,15 @@ class Trainer:
         if self.config.algorithm.kl_coef == 0:
             return None
         if self._reference is None:
-            abstract = abstract_state(self.parts.network, self.parts.optimizers["sft"], self.parts.mesh).params
-            self._reference = self.stage_ends.arrays(STAGES.index("sft"), {"params": abstract})["params"]
-        return self.parts.learner.score(self._reference, batch).logprobs
+            self._reference = self._reference_policy()
+        return self.parts.learner.score({**self.state.params, "policy": self._reference}, batch).logprobs
+
+    def _reference_policy(self) -> Any:
+        parts, kind = self.parts, self.config.algorithm.kl_reference
+        if parts.network.adapted and kind != "before_rl":
+            return jax.tree.map(jnp.zeros_like, self.state.params["policy"])  # adapters of zeros are adapters off
+        stage = "untrained" if kind == "base" else "sft"
+        return params_at_end_of(stage, self.stage_ends, parts.network, parts.optimizers, parts.mesh)["policy"]
 
     def _evaluate(self, stage: str) -> None:
         """Plays the evaluation splits with the stage's policy, unless that was done already."""
@@ -262,8 +269,7 @@ class Trainer:
 
     def _glance(self) -> dict[str, float]:
         """Success of the policy under training on the first evaluation split."""
-        first = dict(list(self.config.evaluation.splits.items())[:1])
-        figures = self._played(first, None)
+        figures = self._played(dict(list(self.config.evaluation.splits.items())[:1]), None)
         return {f"evaluation/{split}_success": figure.success for split, figure in figures.items()}
 
     def _played(
@@ -288,8 +294,7 @@ class Trainer:
         before = self.position
         self.position = dataclasses.replace(before, iteration=before.iteration + 1, step=before.step + 1)
         self.metrics.write(self.position.step, stage, values)
-        sampled = [episode for episode in episodes if episode.failed][: self.config.log.episodes]
-        sampled += [episode for episode in episodes if not episode.failed][: self.config.log.episodes - len(sampled)]
+        sampled = sorted(episodes, key=lambda episode: not episode.failed)[: self.config.log.episodes]
         self.metrics.episodes(
             episode_record(episode, step=self.position.step, stage=stage, split=self.config.env.train_split)
             for episode in sampled
@@ -347,8 +352,7 @@ class Trainer:
     def _stop_on_nonfinite(self, rows: TokenBatch, metrics: UpdateMetrics) -> None:
         index = int(metrics.bad_micro_batch)
         path = self.folder.path / f"nonfinite_step{self.position.step + 1}.npz"
-        fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
-        np.savez(path, **{name: np.asarray(getattr(rows, name)[index]) for name in fields})  # pyright: ignore
+        save_micro_batch(path, rows, index)
         latest = self.checkpoints.latest()
         good = "none yet" if latest is None else str(self.folder.checkpoints / str(latest))
         raise NonFiniteError(
@@ -359,11 +363,13 @@ class Trainer:
         )
 
     def _result(self) -> dict[str, Any]:
-        params = parameter_count(self.state.params)
+        trained, network = parameter_count(self.state.params), self.parts.network
+        frozen = parameter_count(network.whole.shapes()["policy"]) if network.adapted else 0
         result = {
             "splits": self.position.results,
             "seed": self.config.run.seed,
-            "model_params": params,
+            "model_params": trained + frozen,
+            "trained_params": trained,
             "wall_s": round(self.position.wall_s, 1),
         }
         self.folder.write_result(result)

@@ -13,8 +13,8 @@ export VENV="${VENV:-.venv-parity}"
 if [ -z "${PYTHON:-}" ] && python3.11 -c pass 2>/dev/null; then export PYTHON=python3.11; fi
 
 bash scripts/setup.sh
-if ! "$VENV/bin/python" -c 'import gguf, torch, transformers' 2>/dev/null; then
-    echo "test_parity: installing torch, transformers and gguf" >&2
+if ! "$VENV/bin/python" -c 'import gguf, peft, torch, transformers' 2>/dev/null; then
+    echo "test_parity: installing torch, transformers, peft and gguf" >&2
     "$VENV/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --no-compile \
         -c constraints.txt -e '.[parity,smollm2]' --no-build-isolation
 fi

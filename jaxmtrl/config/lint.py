@@ -182,6 +182,29 @@ def _a_weak_kl_lets_go(config: Config) -> str | None:
 
 
 @_rule
+def _the_reference_has_seen_the_demonstrations(config: Config) -> str | None:
+    algorithm, sft = config.algorithm, config.sft
+    base = algorithm.kl_reference == "base" or (config.lora.rank > 0 and algorithm.kl_reference is None)
+    if algorithm.kl_coef == 0 or not base or sft.demonstrations == 0:
+        return None
+    return (
+        f"algorithm.kl_reference: base with {sft.demonstrations} demonstrations. The KL then pulls the policy back to "
+        "what it was before SFT, and away from what the demonstrations taught; the study's reference is the policy "
+        "that SFT left (appendix C). Set algorithm.kl_reference to before_rl."
+    )
+
+
+@_rule
+def _adapters_want_trained_weights(config: Config) -> str | None:
+    if config.lora.rank == 0 or config.model.from_pretrained:
+        return None
+    return (
+        f"lora.rank: {config.lora.rank} without model.from_pretrained. The weights under the adapters are random and "
+        "stay so. Name a model, or set lora.rank to 0."
+    )
+
+
+@_rule
 def _group_normalisation_wants_the_kl_in_the_loss(config: Config) -> str | None:
     algorithm = config.algorithm
     if algorithm.name not in _NORMALISED or algorithm.kl_coef == 0 or algorithm.kl_place == "loss":

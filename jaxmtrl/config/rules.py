@@ -6,11 +6,13 @@ Messages name the fields with their values, and the cure. Those of the algorithm
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Collection
 from functools import partial
 
 from jaxmtrl.config.algorithm_rules import ALGORITHM_RULES
+from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.rule import Rule, rule_of
 from jaxmtrl.config.sections import Config
 
@@ -221,6 +223,34 @@ def _a_demonstration_is_left_to_train_on(config: Config) -> str | None:
         f"sft.validation_share: got {share}, which leaves none of sft.demonstrations ({demonstrations}) to train on; "
         "lower the share or raise the demonstrations"
     )
+
+
+_LORA = tuple(f"lora.{field.name}" for field in dataclasses.fields(LoraSection))
+
+
+@_rule(*_LORA)
+def _adapters_have_a_rank(config: Config) -> str | None:
+    given = [name for name in _LORA[1:] if _value(config.lora, name) != _value(LoraSection(), name)]
+    if config.lora.rank or not given:
+        return None
+    return (
+        f"{given[0]}: got {_value(config.lora, given[0])!r} with lora.rank 0, which trains the weights and has no "
+        f"adapters; set lora.rank (16 is usual), or remove {', '.join(given)}"
+    )
+
+
+@_rule("lora.rank", "pretrain.plays")
+def _pretraining_is_of_whole_weights(config: Config) -> str | None:
+    if not (config.lora.rank and config.pretrain.plays):
+        return None
+    return (
+        f"pretrain.plays: got {config.pretrain.plays} with lora.rank {config.lora.rank}, but a model that starts from "
+        "nothing has no weights worth freezing; set pretrain.plays or lora.rank to 0"
+    )
+
+
+def _value(section: LoraSection, name: str) -> object:
+    return getattr(section, name.removeprefix("lora."))
 
 
 def _ascending(lengths: tuple[int, ...]) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.model_section import ModelSection
 from jaxmtrl.config.setting import CONFIG, Above0, Count, NonNegative, Positive, Share, setting
 
@@ -195,7 +196,7 @@ class AlgorithmSection:
     ] = 0.5
     value_coef: Annotated[NonNegative, setting("weight of the value loss")] = 0.5
     # the reference
-    kl_coef: Annotated[NonNegative, setting("weight of the KL to the reference (the policy before RL), at first")] = 0.0
+    kl_coef: Annotated[NonNegative, setting("weight of the KL to the reference (kl_reference), at first")] = 0.0
     kl_coef_end: Annotated[
         NonNegative | None, setting("weight it reaches in equal steps after kl_iterations; null: it stays")
     ] = None
@@ -205,6 +206,13 @@ class AlgorithmSection:
         setting("> 0 adapts the weight after each iteration so that the KL comes to this", unit="nats a token"),
     ] = 0.0
     kl_horizon: Annotated[Positive, setting("episodes over which an adaptive weight may change by a fifth")] = 1000
+    kl_reference: Annotated[
+        Literal["before_rl", "base"] | None,
+        setting(
+            "the reference: the policy as RL began, or as the run began (with adapters: those off); null: base with "
+            "adapters, else before_rl"
+        ),
+    ] = None
     kl_place: Annotated[Literal["reward", "loss"], setting("where the KL enters")] = "reward"
     kl_kind: Annotated[
         Literal["k1", "k2", "k3"],
@@ -329,6 +337,7 @@ class Config:
     env: Annotated[EnvSection, setting("what is played")]
     text: Annotated[TextSection, setting("tokenizer and template")] = TextSection()
     model: Annotated[ModelSection, setting("the decoder")] = ModelSection()
+    lora: Annotated[LoraSection, setting("low-rank adapters")] = LoraSection()
     mesh: Annotated[MeshSection, setting("how devices are laid out")] = MeshSection()
     rollout: Annotated[RolloutSection, setting("environment processes")] = RolloutSection()
     sampling: Annotated[SamplingSection, setting("how the policy plays")] = SamplingSection()

@@ -38,8 +38,8 @@ class ProbedNetwork(Network):
         axes = super().axes()
         return axes | {"policy": axes["policy"] | {_PROBE: (None, None, None)}}
 
-    def hidden(self, params: Any, tokens: Any, positions: Any, segment_ids: Any) -> Any:
-        return super().hidden(params, tokens, positions, segment_ids) + params["policy"][_PROBE]
+    def hidden(self, params: Any, tokens: Any, positions: Any, segment_ids: Any, noise: Any = None) -> Any:
+        return super().hidden(params, tokens, positions, segment_ids, noise) + params["policy"][_PROBE]
 
     def critic_hidden(self, params: Any, hidden: Any, *read: Any) -> Any:
         own = super().critic_hidden(params, hidden, *read)

@@ -22,7 +22,7 @@ from jaxmtrl.config.sections import Config
 from jaxmtrl.diagnosis.finding import Finding
 from jaxmtrl.diagnosis.gauge import kl_weight
 from jaxmtrl.learner.score import CHUNK_COLUMNS
-from jaxmtrl.learner.state import abstract_state
+from jaxmtrl.learner.state import abstract_base, abstract_state
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.models.kv_cache import empty_cache
 from jaxmtrl.parallel.mesh import row_shards
@@ -36,7 +36,7 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 class Plan:
     """Bytes a device."""
 
-    state: int  # parameters and Adam's moments
+    state: int  # parameters, those under adapters too, and Adam's moments
     copies: int  # the sampler's weights, and the KL reference's
     cache: int  # keys and values of all slots
     update: int  # gradients and activations of a micro-batch
@@ -69,9 +69,9 @@ def plan_memory(config: Config, vocab: int, mesh: Mesh) -> Plan:
     dtype = config.model.compute_dtype
     if dtype == "auto":
         dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    network = Network.from_section(config.model, vocab, dtype)
+    network = Network.from_section(config.model, vocab, dtype, config.lora)
     state = abstract_state(network, make_optimizers(config, network)["policy"], mesh)
-    params, policy = _bytes(state.params), _bytes(state.params["policy"])
+    params, policy, base = _bytes(state.params), _bytes(state.params["policy"]), _bytes(abstract_base(network, mesh))
     width = jnp.dtype(dtype).itemsize
     sampling = config.sampling
     shapes = jax.eval_shape(
@@ -79,12 +79,10 @@ def plan_memory(config: Config, vocab: int, mesh: Mesh) -> Plan:
     )
     sharding = cache_sharding(mesh, slots=sampling.slots, kv_heads=config.model.kv_heads)
     cache = sum(math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
-    gradients = (
-        _bytes(state.params) * 4 // jnp.dtype(config.model.param_dtype).itemsize
-    )  # f32, summed over micro-batches
+    gradients = 4 * sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in jax.tree.leaves(state.params))
     return Plan(
-        state=params + _bytes(state.opt_state),
-        copies=policy + (params if kl_weight(config.algorithm) > 0 else 0),
+        state=base + params + _bytes(state.opt_state),
+        copies=base + policy + (policy if kl_weight(config.algorithm) > 0 else 0),
         cache=cache,
         update=2 * gradients + _activations(config, vocab, width, mesh),
     )
@@ -121,8 +119,15 @@ def device_memory(mesh: Mesh) -> tuple[float, str]:
 
 
 def _bytes(tree: Any) -> int:
-    """A device's part of a tree of shapes with shardings."""
-    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+    """A device's part of a tree of shapes with shardings; four bits are half a byte."""
+    return sum(
+        math.ceil(math.prod(leaf.sharding.shard_shape(leaf.shape)) * _bits(leaf.dtype) / 8)
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def _bits(dtype: Any) -> int:
+    return 4 if dtype in (jnp.int4, jnp.uint4) else 8 * jnp.dtype(dtype).itemsize
 
 
 def _cure(plan: Plan, config: Config) -> str:

@@ -5,7 +5,9 @@ Letters: n micro-batches, M rows each, T tokens a row, E episodes. Knows nothing
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from pathlib import Path
 
 import flax.struct
 import jax
@@ -80,6 +82,12 @@ def put_batch(batch: TokenBatch, *, micro_batch_rows: int, max_rows: int, mesh: 
         ),
         used=_place(np.asarray(used, np.int32), replicated(mesh)),
     )
+
+
+def save_micro_batch(path: Path, rows: TokenBatch, index: int) -> None:
+    """Writes one micro-batch of [n, M, T] fields as .npz, to look at."""
+    fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
+    np.savez(path, **{name: np.asarray(getattr(rows, name)[index]) for name in fields})  # pyright: ignore
 
 
 def row_places(rows: int, *, used: int, micro_batch_rows: int) -> np.ndarray:

@@ -103,12 +103,14 @@ class Objective:
         targets: Targets | None,
         weights: Weights,
         dials: Dials | None = None,
+        noise: jax.Array | None = None,
     ) -> tuple[jax.Array, LossParts]:
         """The micro-batch's share of the minibatch's loss, and its parts.
 
         Args:
             rows, targets, weights: fields [M, T]; imitation needs no targets.
             dials: None for those of the config.
+            noise: key of dropout, in imitation alone; None leaves everything in.
         """
         algorithm = self.algorithm
         scores = score(
@@ -117,6 +119,7 @@ class Objective:
             rows,
             temperature=1.0 if self.kind in IMITATION else self.temperature,
             entropy_gradient=self.kind == "policy" and algorithm.entropy_coef > 0,
+            noise=noise if self.kind in IMITATION else None,
         )
         if self.kind in IMITATION:
             parts = _imitation(scores, weights)

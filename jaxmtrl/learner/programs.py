@@ -38,11 +38,15 @@ class Learner:
         optimizers: Mapping[Kind, Optimizer],
         algorithm: AlgorithmSection,
         temperature: float,
+        base: Any = None,
+        dropout_seed: int | None = None,
     ):
         """
         Args:
             optimizers: one for each kind of update the run will ask for.
             temperature: of sampling in training.
+            base: placed parameters beside those that are trained, `network.init_base`; None where there are none.
+            dropout_seed: what dropout in imitation is drawn from; None leaves everything in.
         """
         self.compilations: collections.Counter[str] = collections.Counter()  # program name → times compiled
         self._network = network
@@ -50,15 +54,17 @@ class Learner:
         self._optimizers = optimizers
         self._algorithm = algorithm
         self._temperature = temperature
+        self._base = base or {}
+        self._dropout_seed = dropout_seed
         self._programs: dict[Any, Callable[..., Any]] = {}
 
     def score(self, params: Any, batch: DeviceBatch) -> Scores:
         """Log-probs, entropies and values of a batch, f32 [n, M, T]; of the policy or of a reference's parameters."""
 
-        def run(params: Any, batch: DeviceBatch) -> Scores:
-            return score_batch(self._network, params, batch, temperature=self._temperature)
+        def run(base: Any, params: Any, batch: DeviceBatch) -> Scores:
+            return score_batch(self._network, {**base, **params}, batch, temperature=self._temperature)
 
-        return self._call("score", run, params, batch, placed=lambda: rows_sharding(self._mesh))
+        return self._call("score", run, self._base, params, batch, placed=lambda: rows_sharding(self._mesh))
 
     def targets(
         self, batch: DeviceBatch, scores: Scores, ref_logprobs: jax.Array | None = None, dials: Dials | None = None
@@ -98,24 +104,25 @@ class Learner:
         objective = self._objective(kind)
         minibatches = 1 if kind in IMITATION else self._algorithm.minibatches
 
-        def run(
-            state: TrainState, batch: DeviceBatch, targets: Targets | None, order: jax.Array, dials: Dials
-        ) -> tuple[TrainState, UpdateMetrics]:
-            return update(self._network, optimizer, objective, minibatches, state, batch, targets, order, dials)
+        def run(*args: Any) -> tuple[TrainState, UpdateMetrics]:
+            return update(self._network, optimizer, objective, minibatches, *args)
 
         def placed() -> Any:
             return state_shardings(self._network, optimizer, self._mesh), replicated(self._mesh)
 
-        rest = (jax.device_put(order, replicated(self._mesh)), self._placed(dials))
+        noise = None
+        if self._dropout_seed is not None:
+            noise = jax.device_put(jax.random.key(self._dropout_seed), replicated(self._mesh))
+        rest = (jax.device_put(order, replicated(self._mesh)), self._placed(dials), self._base, noise)
         return self._call(f"update_{kind}", run, state, batch, targets, *rest, placed=placed, donate=(0,))
 
     def sft_loss(self, params: Any, batch: DeviceBatch) -> jax.Array:
         """Mean imitation loss a token, nats, f32 []; validation."""
 
-        def run(params: Any, batch: DeviceBatch) -> jax.Array:
-            return mean_loss(self._network, self._objective("sft"), params, batch)
+        def run(base: Any, params: Any, batch: DeviceBatch) -> jax.Array:
+            return mean_loss(self._network, self._objective("sft"), {**base, **params}, batch)
 
-        return self._call("sft_loss", run, params, batch, placed=lambda: replicated(self._mesh))
+        return self._call("sft_loss", run, self._base, params, batch, placed=lambda: replicated(self._mesh))
 
     def _placed(self, dials: Dials | None) -> Dials:
         return jax.device_put(dials or constant_dials(self._algorithm), replicated(self._mesh))

@@ -30,7 +30,13 @@ class Scores:
 
 
 def score(
-    network: Network, params: Any, rows: TokenBatch, *, temperature: float, entropy_gradient: bool = False
+    network: Network,
+    params: Any,
+    rows: TokenBatch,
+    *,
+    temperature: float,
+    entropy_gradient: bool = False,
+    noise: jax.Array | None = None,
 ) -> Scores:
     """Scores the action tokens and bootstrap columns of packed rows.
 
@@ -38,9 +44,10 @@ def score(
         rows: [M, T] fields; an action token must have a token of its own episode before it, or it scores 0.
         temperature: logits are divided by it, as in sampling.
         entropy_gradient: whether a gradient flows through `entropies`; False saves work in the backward pass.
+        noise: key of the network's dropout; None leaves everything in.
     """
     read = (rows.tokens, rows.positions, rows.segment_ids)
-    hidden = constrain_rows(network.hidden(params, *read))  # [M, T, D]
+    hidden = constrain_rows(network.hidden(params, *read, noise))  # [M, T, D]
     critic_hidden = network.critic_hidden(params, hidden, *read)
     actions, readout = _readable(rows)
     columns, live = _compact(readout)  # [M, A]

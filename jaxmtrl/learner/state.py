@@ -34,6 +34,13 @@ def state_shardings(network: Network, optimizer: Optimizer, mesh: Mesh) -> Train
     return jax.tree.map(lambda leaf: leaf.sharding, abstract_state(network, optimizer, mesh))
 
 
+def abstract_base(network: Network, mesh: Mesh) -> Any:
+    """Shape, dtype and sharding of what lies under adapters (`network.init_base`); {} without them."""
+    shapes = jax.eval_shape(network.init_base, jax.random.key(0))
+    placed = named_shardings(mesh, network.base_axes(), shapes)
+    return jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), shapes, placed)
+
+
 def abstract_state(network: Network, optimizer: Optimizer, mesh: Mesh) -> TrainState:
     """Shape, dtype and sharding of every array of the state: what a checkpoint is restored into."""
     params = jax.eval_shape(network.init, jax.random.key(0))

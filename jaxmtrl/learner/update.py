@@ -79,6 +79,8 @@ def update(
     targets: Targets | None,
     order: jax.Array,
     dials: Dials | None = None,
+    base: Any = None,
+    noise: jax.Array | None = None,
 ) -> tuple[TrainState, UpdateMetrics]:
     """Learns from one batch.
 
@@ -91,6 +93,8 @@ def update(
         targets: fields [n, M, T]; None for pretrain and sft.
         order: i32 [epochs, n], see `device.micro_batch_order`.
         dials: None for those of the config.
+        base: parameters beside the state's that stay as they are.
+        noise: key of dropout, different for every optimizer step and micro-batch; None leaves everything in.
     """
 
     def minibatch(state: TrainState, which: tuple[jax.Array, jax.Array]) -> tuple[TrainState, _Step]:
@@ -103,7 +107,9 @@ def update(
         def body(place: jax.Array, total: _Accumulated) -> _Accumulated:
             index = micro_batches[place]
             rows, credit, share = _micro_batch(batch.rows, index), _take(targets, index), _take(weights, index)
-            return _accumulate(network, objective, state.params, rows, credit, share, dials, index, total)
+            key = None if noise is None else jax.random.fold_in(jax.random.fold_in(noise, state.step), index)
+            params = {**(base or {}), **state.params}
+            return _accumulate(network, objective, params, rows, credit, share, dials, key, index, total)
 
         total = jax.lax.fori_loop(low, high, body, _nothing(objective, state.params))
         norm = optax.tree.norm(total.grads)
@@ -141,13 +147,14 @@ def _accumulate(
     targets: Targets | None,
     weights: Weights,
     dials: Dials | None,
+    noise: jax.Array | None,
     index: jax.Array,
     total: _Accumulated,
 ) -> _Accumulated:
     """Adds one micro-batch's gradient and loss."""
 
     def loss(trained: Any) -> tuple[jax.Array, LossParts]:
-        return objective.loss(network, {**params, **trained}, rows, targets, weights, dials)
+        return objective.loss(network, {**params, **trained}, rows, targets, weights, dials, noise)
 
     trained = {name: params[name] for name in objective.trained}
     (_, parts), grads = jax.value_and_grad(loss, has_aux=True)(trained)

@@ -16,9 +16,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.sections import ModelSection
 from jaxmtrl.models.critic import CriticHead
 from jaxmtrl.models.layers import Array, Block, RMSNorm, weight
+from jaxmtrl.models.projection import INPUTS, is_adapter, join, quantised, split
 from jaxmtrl.models.rope import Rope
 from jaxmtrl.parallel.sharding import constrain_lookup_table, constrain_rows
 
@@ -56,7 +58,7 @@ class Outside(nnx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class DecoderConfig:
-    """Sizes of a decoder; see `config.sections.ModelSection` for what each means."""
+    """Sizes of a decoder; see `config.sections.ModelSection` and `LoraSection` for what each means."""
 
     vocab: int
     layers: int
@@ -84,6 +86,7 @@ class DecoderConfig:
     remat: bool
     param_dtype: str
     compute_dtype: str
+    lora: LoraSection = LoraSection()
 
     @property
     def vocab_rows(self) -> int:
@@ -109,8 +112,14 @@ def _graph(module: type, config: DecoderConfig) -> tuple[Any, Any, Any]:
 
 
 def _init(module: Callable[..., nnx.Module], config: DecoderConfig, key: Array) -> Params:
+    """Fresh parameters in `param_dtype`, but adapters in f32, which small steps need, and integers as they are."""
     dtype = jnp.dtype(config.param_dtype)
-    return jax.tree.map(lambda x: x.astype(dtype), nnx.to_pure_dict(nnx.split(module(config, key))[1]))
+
+    def cast(path: tuple[Any, ...], x: Array) -> Array:
+        stays = is_adapter(str(getattr(path[-1], "key", ""))) or not jnp.issubdtype(x.dtype, jnp.floating)
+        return x if stays else x.astype(dtype)
+
+    return jax.tree_util.tree_map_with_path(cast, nnx.to_pure_dict(nnx.split(module(config, key))[1]))
 
 
 def _bind(module: type, config: DecoderConfig, params: Params) -> Any:
@@ -123,61 +132,96 @@ class Network:
     """A decoder and its critic. Parameters: {"policy": {"outside", "layers" (stacked [L, …])}, "critic": {…}}.
 
     The critic's are those of its head, or {"outside", "layers", "head"} if it has a decoder of its own.
+    With adapters (`config.lora`) "policy" and "critic" hold no more than those and the critic's head: what is trained.
+    The frozen decoder under both is the part "base" of what `init_base` gives; whoever calls the network joins them.
     """
 
     config: DecoderConfig
 
     @classmethod
-    def from_section(cls, section: ModelSection, vocab_size: int, compute_dtype: str) -> Network:
+    def from_section(
+        cls, section: ModelSection, vocab_size: int, compute_dtype: str, lora: LoraSection | None = None
+    ) -> Network:
         """A network of the configured sizes; `compute_dtype` is "float32" or "bfloat16"; the caller resolves auto."""
         sizes = {
             field.name: getattr(section, field.name)
             for field in dataclasses.fields(DecoderConfig)
-            if field.name not in ("vocab", "compute_dtype")
+            if field.name not in ("vocab", "compute_dtype", "lora")
         }
-        return cls(DecoderConfig(vocab=vocab_size, compute_dtype=compute_dtype, **sizes))
+        return cls(DecoderConfig(vocab=vocab_size, compute_dtype=compute_dtype, lora=lora or LoraSection(), **sizes))
+
+    @property
+    def adapted(self) -> bool:
+        """Whether adapters are trained over a frozen base, and not the decoder itself."""
+        return self.config.lora.rank > 0
+
+    @property
+    def whole(self) -> Network:
+        """The same decoder without adapters, nothing quantised."""
+        return Network(dataclasses.replace(self.config, lora=LoraSection()))
 
     def init(self, key: Array) -> Params:
         """Fresh parameters; a pure function of the key, made to be jitted with output shardings."""
         outside, layers, critic = jax.random.split(key, 3)
         head = _init(CriticHead, self.config, critic)
-        policy = self._init_trunk(self.config, outside, layers)
+        policy = self._trained(self._init_trunk(self.config, outside, layers))
         if self.config.critic == "head":
             return {"policy": policy, "critic": head}
-        own = self._init_trunk(self._critic_config, *jax.random.split(jax.random.fold_in(critic, 1)))
+        own = self._trained(self._init_trunk(self._critic_config, *jax.random.split(jax.random.fold_in(critic, 1))))
         return {"policy": policy, "critic": own | {"head": head}}
+
+    def shapes(self) -> Params:
+        """The tree of `init` with a shape in place of every array."""
+        return jax.eval_shape(self.init, jax.random.key(0))
+
+    def init_base(self, key: Array) -> Params:
+        """{"base": …}, the fresh decoder that stays as it is under adapters; {} without them."""
+        if not self.adapted:
+            return {}
+        outside, layers, _ = jax.random.split(key, 3)
+        return {"base": split(self._init_trunk(self.config, outside, layers), adapters=False)}
+
+    def as_frozen(self, name: str, weight: Array) -> Any:
+        """A base's weight (stacked by layer) of this name as it is kept: quantised by config."""
+        lora = self.config.lora
+        if not self.adapted or lora.frozen == "whole" or name not in INPUTS:
+            return weight
+        return jax.vmap(lambda one: quantised(one, INPUTS[name], lora))(weight)
 
     def axes(self) -> Params:
         """The tree of `init` with a tuple of logical axis names in place of every array."""
-        stacked = jax.tree.map(
-            lambda names: ("layers", *names), _graph(Block, self.config)[2], is_leaf=lambda x: isinstance(x, tuple)
-        )
         head = _graph(CriticHead, self.config)[2]
-        own = {"outside": _graph(Outside, self._critic_config)[2], "layers": stacked, "head": head}
-        return {
-            "policy": {"outside": _graph(Outside, self.config)[2], "layers": stacked},
-            "critic": head if self.config.critic == "head" else own,
-        }
+        policy = self._trained(self._trunk_axes(self.config))
+        own = self._trained(self._trunk_axes(self._critic_config)) | {"head": head}
+        return {"policy": policy, "critic": head if self.config.critic == "head" else own}
+
+    def base_axes(self) -> Params:
+        """The tree of `init_base` with a tuple of names in place of every array, quantised ones as one."""
+        return {"base": split(self._trunk_axes(self.config), adapters=False)} if self.adapted else {}
 
     def critic_from_policy(self, params: Params) -> Params:
         """The same parameters, a separate critic reading with a copy of the policy's decoder; its head stays."""
         if self.config.critic == "head":
             return params
         policy, critic = jax.tree.map(lambda leaf: leaf.copy(), params["policy"]), params["critic"]
-        outside = {name: policy["outside"][name] for name in critic["outside"]}  # a critic has no output head
-        return {**params, "critic": {"outside": outside, "layers": policy["layers"], "head": critic["head"]}}
+        # A critic has no output head; with adapters neither has anything outside the blocks.
+        outside = {"outside": {name: policy["outside"][name] for name in critic.get("outside", ())}}
+        return {**params, "critic": critic | (outside if "outside" in critic else {}) | {"layers": policy["layers"]}}
 
-    def hidden(self, params: Params, tokens: Array, positions: Array, segment_ids: Array) -> Array:
+    def hidden(
+        self, params: Params, tokens: Array, positions: Array, segment_ids: Array, noise: Array | None = None
+    ) -> Array:
         """The trunk's normed output for whole rows.
 
         Args:
             tokens, positions: i32 [B, T].
             segment_ids: i32 [B, T]; a token sees earlier tokens of its own segment only; -1 is padding.
+            noise: key of the adapters' dropout; None leaves everything in.
 
         Returns:
             [B, T, D] in the compute dtype; column t has read tokens 0..t.
         """
-        return self._read(self.config, params["policy"], tokens, positions, segment_ids)
+        return self._read(self.config, self.trunk(params), tokens, positions, segment_ids, noise)
 
     def critic_hidden(
         self, params: Params, hidden: Array, tokens: Array, positions: Array, segment_ids: Array
@@ -185,20 +229,37 @@ class Network:
         """What `values` reads, [B, T, D]: the policy's `hidden`, or the output of the critic's own trunk."""
         if self.config.critic == "head":
             return hidden
-        return self._read(self._critic_config, params["critic"], tokens, positions, segment_ids)
+        own = {name: part for name, part in params["critic"].items() if name != "head"}
+        trunk = join(params["base"], own) if self.adapted else own
+        return self._read(self._critic_config, trunk, tokens, positions, segment_ids)
 
     def logits(self, params: Params, hidden: Array) -> Array:
         """hidden [..., D] → f32 [..., V], rounded up to `vocab_rows`; rows beyond V have logit NO_TOKEN."""
-        return _bind(Outside, self.config, params["policy"]["outside"]).logits(hidden)
+        return _bind(Outside, self.config, self.trunk(params)["outside"]).logits(hidden)
 
     def values(self, params: Params, hidden: Array) -> Array:
         """hidden [..., D] → f32 [...], the critic's estimate of the return still to come."""
         critic = params["critic"]
         return _bind(CriticHead, self.config, critic if self.config.critic == "head" else critic["head"])(hidden)
 
+    def trunk(self, params: Params) -> Params:
+        """The policy's whole decoder, {"outside", "layers"}, its adapters beside what they adapt."""
+        return join(params["base"], params["policy"]) if self.adapted else params["policy"]
+
     @property
     def _critic_config(self) -> DecoderConfig:
-        return dataclasses.replace(self.config, tied_head=True)  # it reads only
+        # It reads only. Over a frozen base it finds that base's output head there, and does not use it.
+        return self.config if self.adapted else dataclasses.replace(self.config, tied_head=True)
+
+    def _trained(self, trunk: Params) -> Params:
+        """What of a trunk is trained: all, or its adapters."""
+        return split(trunk, adapters=True) if self.adapted else trunk
+
+    def _trunk_axes(self, config: DecoderConfig) -> Params:
+        stacked = jax.tree.map(
+            lambda names: ("layers", *names), _graph(Block, config)[2], is_leaf=lambda x: isinstance(x, tuple)
+        )
+        return {"outside": _graph(Outside, config)[2], "layers": stacked}
 
     def _init_trunk(self, config: DecoderConfig, outside: Array, layers: Array) -> Params:
         return {
@@ -206,19 +267,29 @@ class Network:
             "layers": jax.vmap(lambda key: _init(Block, config, key))(jax.random.split(layers, config.layers)),
         }
 
-    def _read(self, config: DecoderConfig, trunk: Params, tokens: Array, positions: Array, segment_ids: Array) -> Array:
+    def _read(
+        self,
+        config: DecoderConfig,
+        trunk: Params,
+        tokens: Array,
+        positions: Array,
+        segment_ids: Array,
+        noise: Array | None = None,
+    ) -> Array:
         outside = _bind(Outside, config, trunk["outside"])
 
-        def step(x: Array, layer: Params) -> tuple[Array, None]:
-            return _bind(Block, config, layer)(x, positions, segment_ids), None
+        def step(x: Array, at: tuple[Params, Array | None]) -> tuple[Array, None]:
+            layer, noise = at
+            return _bind(Block, config, layer)(x, positions, segment_ids, noise), None
 
         x = outside.embed(tokens, jnp.dtype(config.compute_dtype))
-        x, _ = jax.lax.scan(jax.checkpoint(step) if config.remat else step, x, trunk["layers"])
+        noises = None if noise is None else jax.random.split(noise, config.layers)
+        x, _ = jax.lax.scan(jax.checkpoint(step) if config.remat else step, x, (trunk["layers"], noises))
         return outside.final_norm(x)
 
     def unstack(self, params: Params) -> list[Params]:
         """The blocks' parameters one by one, as decode wants them: slicing them anew every step costs a third of it."""
-        stacked = params["policy"]["layers"]
+        stacked = self.trunk(params)["layers"]
         return [jax.tree.map(lambda leaf, at=layer: leaf[at], stacked) for layer in range(self.config.layers)]
 
     def cached_hidden(
@@ -227,7 +298,7 @@ class Network:
         """The trunk's normed output for new tokens that continue cached rows.
 
         Args:
-            outside_params: params["policy"]["outside"].
+            outside_params: trunk(params)["outside"].
             layers: of `unstack`.
             tokens, positions: i32 [B, T]; a position is a cache column; ≥ C means padding.
             cache: L pairs of keys and values [B, K, C, H].
@@ -244,7 +315,7 @@ class Network:
         return outside.final_norm(x), tuple(written)
 
     def cached_logits(self, outside_params: Params, hidden: Array) -> Array:
-        """hidden [..., D] → f32 [..., V], from params["policy"]["outside"] alone."""
+        """hidden [..., D] → f32 [..., V], from trunk(params)["outside"] alone."""
         return _bind(Outside, self.config, outside_params).logits(hidden)
 
 

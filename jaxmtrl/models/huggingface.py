@@ -6,10 +6,11 @@ the host, and torch is not needed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def load_policy(folder: Path, network: Network, mesh: Mesh) -> Params:
+def load_policy(
+    folder: Path, network: Network, mesh: Mesh, keep: Callable[[tuple[str, ...], jax.Array], Any] | None = None
+) -> Params:
     """The policy's parameters from a folder's safetensors, born sharded in `param_dtype`.
 
     Args:
         folder: of `locate`.
-        network: of the sizes that the folder's config.json says.
+        network: of the sizes that the folder's config.json says, and without adapters.
+        keep: what to keep of a parameter (its path, the array), called for one after the other; None keeps them.
 
     Returns:
         What `network.init` has under "policy".
@@ -104,7 +108,7 @@ def load_policy(folder: Path, network: Network, mesh: Mesh) -> Params:
     shardings = named_shardings(mesh, network.axes()["policy"], shapes)
     policy: Params = {}
     for tensor in wanted:
-        leaf, sharding = _at(shapes, tensor.path), _at(shardings, tensor.path)
+        leaf, sharding = parameter_at(shapes, tensor.path), parameter_at(shardings, tensor.path)
         parts: dict[Any, np.ndarray] = {}  # devices that hold the same part share one read
 
         def part(index: Any, tensor: Tensor = tensor, leaf: Any = leaf, parts: dict[Any, np.ndarray] = parts) -> Any:
@@ -113,8 +117,8 @@ def load_policy(folder: Path, network: Network, mesh: Mesh) -> Params:
                 parts[key] = tensor.read(index, files.slice, leaf.dtype)
             return parts[key]
 
-        array = jax.make_array_from_callback(leaf.shape, sharding, part)
-        _put(policy, tensor.path, array.block_until_ready())
+        array = jax.make_array_from_callback(leaf.shape, sharding, part).block_until_ready()
+        _put(policy, tensor.path, array if keep is None else keep(tensor.path, array))
     return policy
 
 
@@ -162,23 +166,37 @@ def export_policy(
     Raises:
         ModelFolderError: `target` is taken, or no published family has the network's parts.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ModelFolderError(f"{target} exists and is not empty; give a new folder.")
     base = read_json(source / CONFIG) if source is not None and (source / CONFIG).exists() else {}
     config = published_config(network.config, base, dtype=dtype, longest=longest)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    unfinished.mkdir(parents=True)
-    try:
-        generation = {"eos_token_id": sorted(stop_ids)}
-        for name in (GENERATION, *TEXT_FILES):
-            if source is not None and (source / name).exists():
-                shutil.copyfile(source / name, unfinished / name)
+    with new_folder(target, source, (GENERATION, *TEXT_FILES)) as unfinished:
         if not (unfinished / GENERATION).exists():
-            _write_json(unfinished / GENERATION, generation)
+            _write_json(unfinished / GENERATION, {"eos_token_id": sorted(stop_ids)})
         if config["eos_token_id"] is None:
             config["eos_token_id"] = sorted(stop_ids)
         _write_json(unfinished / CONFIG, config)
         safetensors_files.write(unfinished, _published(network, policy, dtype), shard_bytes=shard_bytes)
+
+
+@contextlib.contextmanager
+def new_folder(target: Path, source: Path | None, names: Sequence[str]) -> Iterator[Path]:
+    """A folder to write into, which becomes `target` when all went well and is removed otherwise.
+
+    Args:
+        target: must not exist, or be an empty folder.
+        source: a folder whose files `names`, those that are there, are copied; None where there is none.
+
+    Raises:
+        ModelFolderError: `target` is taken.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ModelFolderError(f"{target} exists and is not empty; give a new folder.")
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    unfinished.mkdir(parents=True)
+    try:
+        for name in names:
+            if source is not None and (source / name).exists():
+                shutil.copyfile(source / name, unfinished / name)
+        yield unfinished
         if target.exists():
             target.rmdir()
         unfinished.rename(target)
@@ -189,7 +207,7 @@ def export_policy(
 def _published(network: Network, policy: Params, dtype: str) -> Iterator[tuple[str, np.ndarray]]:
     """Every published tensor, one layer on the host at a time."""
     for tensor in tensors(network.config):
-        leaf = _at(policy, tensor.path)
+        leaf = parameter_at(policy, tensor.path)
         for layer, name in enumerate(tensor.names):
             array = np.asarray(jax.device_get(leaf[layer] if tensor.layers else leaf))
             yield name, tensor.write(array.astype(jnp.dtype(dtype)))
@@ -199,7 +217,8 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _at(tree: Any, path: Sequence[str]) -> Any:
+def parameter_at(tree: Any, path: Sequence[str]) -> Any:
+    """The leaf (or branch) of a nested dict at a path."""
     for name in path:
         tree = tree[name]
     return tree

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxmtrl.models.projection import Projections
 from jaxmtrl.models.rope import rotate
 
 Array = jax.Array
@@ -38,7 +39,7 @@ class RMSNorm(nnx.Module):
         return (normed * self.scale[...]).astype(x.dtype)
 
 
-class Attention(nnx.Module):
+class Attention(Projections):
     """Grouped-query self-attention, over a row or over a cache."""
 
     def __init__(self, config, key: Array):
@@ -58,12 +59,13 @@ class Attention(nnx.Module):
             self.query_norm, self.key_norm = RMSNorm(h, config.norm_eps), RMSNorm(h, config.norm_eps)
         self.biased, self.normed = config.qkv_bias, config.qk_norm
         self.rope = config.rope
+        self.adapt(config.lora, key, ("query", "key", "value", "out"))
 
-    def project(self, x: Array, positions: Array) -> tuple[Array, Array, Array]:
+    def project(self, x: Array, positions: Array, noise: Array | None = None) -> tuple[Array, Array, Array]:
         """Rotated queries [B, T, N, H] and keys [B, T, K, H], and values [B, T, K, H]."""
-        query = jnp.einsum("btd,dnh->btnh", x, self.query[...].astype(x.dtype))
-        key = jnp.einsum("btd,dkh->btkh", x, self.key[...].astype(x.dtype))
-        value = jnp.einsum("btd,dkh->btkh", x, self.value[...].astype(x.dtype))
+        query = self.through("query", "btd,dnh->btnh", x, noise)
+        key = self.through("key", "btd,dkh->btkh", x, noise)
+        value = self.through("value", "btd,dkh->btkh", x, noise)
         if self.biased:
             query = query + self.query_bias[...].astype(x.dtype)
             key = key + self.key_bias[...].astype(x.dtype)
@@ -75,11 +77,11 @@ class Attention(nnx.Module):
         key = rotate(key, positions, frequencies, amplitude)
         return query, key, value
 
-    def __call__(self, x: Array, positions: Array, segment_ids: Array) -> Array:
+    def __call__(self, x: Array, positions: Array, segment_ids: Array, noise: Array | None = None) -> Array:
         """Full-row attention: a token sees itself and the earlier tokens of its own segment."""
-        query, key, value = self.project(x, positions)
+        query, key, value = self.project(x, positions, noise)
         mixed = attend_rows(query, key, value, segment_ids)
-        return jnp.einsum("btnh,nhd->btd", mixed, self.out[...].astype(x.dtype))
+        return self.through("out", "btnh,nhd->btd", mixed, noise)
 
     def cached(self, x: Array, positions: Array, cache: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         """Writes T new keys and values into the cache and attends to what each token may see of it.
@@ -95,7 +97,7 @@ class Attention(nnx.Module):
         keys = keys.at[rows, :, positions].set(key.astype(keys.dtype), mode="drop")
         values = values.at[rows, :, positions].set(value.astype(values.dtype), mode="drop")
         mixed = attend_cache(query, keys, values, positions)
-        return jnp.einsum("btnh,nhd->btd", mixed, self.out[...].astype(x.dtype)), (keys, values)
+        return self.through("out", "btnh,nhd->btd", mixed), (keys, values)
 
 
 def attend_rows(query: Array, keys: Array, values: Array, segment_ids: Array) -> Array:
@@ -150,7 +152,7 @@ def attend(query: Array, keys: Array, values: Array, seen: Array) -> Array:
     return mixed.reshape(batch, heads, tokens, width).transpose(0, 2, 1, 3)
 
 
-class GatedMlp(nnx.Module):
+class GatedMlp(Projections):
     """silu(x·gate) * (x·up) · down (Shazeer, arXiv 2002.05202)."""
 
     def __init__(self, config, key: Array):
@@ -159,14 +161,11 @@ class GatedMlp(nnx.Module):
         self.gate = weight(gate, (d, f), ("embed", "mlp"), fan_in=d)
         self.up = weight(up, (d, f), ("embed", "mlp"), fan_in=d)
         self.down = weight(down, (f, d), ("mlp", "embed"), fan_in=f, scale=(2 * config.layers) ** -0.5)
+        self.adapt(config.lora, key, ("gate", "up", "down"))
 
-    def __call__(self, x: Array) -> Array:
-        gated = jax.nn.silu(jnp.einsum("btd,df->btf", x, self.gate[...].astype(x.dtype)))
-        return jnp.einsum(
-            "btf,fd->btd",
-            gated * jnp.einsum("btd,df->btf", x, self.up[...].astype(x.dtype)),
-            self.down[...].astype(x.dtype),
-        )
+    def __call__(self, x: Array, noise: Array | None = None) -> Array:
+        gated = jax.nn.silu(self.through("gate", "btd,df->btf", x, noise))
+        return self.through("down", "btf,fd->btd", gated * self.through("up", "btd,df->btf", x, noise), noise)
 
 
 class Block(nnx.Module):
@@ -179,9 +178,10 @@ class Block(nnx.Module):
         self.mlp_norm = RMSNorm(config.embed, config.norm_eps)
         self.mlp = GatedMlp(config, mlp)
 
-    def __call__(self, x: Array, positions: Array, segment_ids: Array) -> Array:
-        x = x + self.attention(self.attention_norm(x), positions, segment_ids)
-        return x + self.mlp(self.mlp_norm(x))
+    def __call__(self, x: Array, positions: Array, segment_ids: Array, noise: Array | None = None) -> Array:
+        one, other = (None, None) if noise is None else jax.random.split(noise)
+        x = x + self.attention(self.attention_norm(x), positions, segment_ids, one)
+        return x + self.mlp(self.mlp_norm(x), other)
 
     def cached(self, x: Array, positions: Array, cache: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         """As `__call__`, over a cache; see `Attention.cached`."""

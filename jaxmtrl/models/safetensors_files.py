@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from jaxmtrl.errors import ModelFolderError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_SAMPLE = 2**20  # bytes
 
 
 class SafetensorsFiles:
@@ -72,6 +74,31 @@ def _files(folder: Path) -> list[Path]:
     raise ModelFolderError(f"{folder} has no weights: neither {SINGLE} nor {INDEX}.")
 
 
+def fingerprint(folder: Path) -> str:
+    """What tells one folder's weights from another's: a digest of each file's size, beginning and end.
+
+    Not of every byte, which takes minutes for a large model; the beginning holds names and shapes, and two trainings of
+    one model differ in every part of it.
+
+    Raises:
+        ModelFolderError: as of `SafetensorsFiles`.
+    """
+    digest = hashlib.sha256()
+    for path in _files(folder):
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            digest.update(f"{size} ".encode() + file.read(_SAMPLE))
+            file.seek(max(0, size - _SAMPLE))
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+def write_one(path: Path, tensors: Iterator[tuple[str, np.ndarray]]) -> None:
+    """Writes named tensors into one file, all held at once."""
+    save_file(dict(tensors), path, metadata={"format": "pt"})
+    path.chmod(0o644)  # the library leaves it to its owner alone
+
+
 def write(folder: Path, tensors: Iterator[tuple[str, np.ndarray]], *, shard_bytes: int) -> None:
     """Writes named tensors into one file, or several with an index where they outgrow `shard_bytes`.
 
@@ -82,9 +109,7 @@ def write(folder: Path, tensors: Iterator[tuple[str, np.ndarray]], *, shard_byte
     total = 0
 
     def flush() -> None:
-        path = folder / f"part-{len(shards)}"
-        save_file(pending, path, metadata={"format": "pt"})
-        path.chmod(0o644)  # the library leaves it to its owner alone
+        write_one(folder / f"part-{len(shards)}", iter(pending.items()))
         shards.append(list(pending))
         pending.clear()
 

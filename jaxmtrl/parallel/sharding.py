@@ -45,17 +45,17 @@ def named_shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
 
     Args:
         axes: tree of tuples of logical names, one name a dimension.
-        shapes: the same tree of arrays or `jax.ShapeDtypeStruct`s.
+        shapes: the same tree of arrays or `jax.ShapeDtypeStruct`s; where one weight is several arrays of the same
+            dimensions (quantised values and their scales), the names are those of each.
 
     Returns:
         The tree of `NamedSharding`s.
     """
-    return jax.tree.map(
-        lambda names, leaf: NamedSharding(mesh, partition_spec(names, leaf.shape, mesh)),
-        axes,
-        shapes,
-        is_leaf=lambda node: isinstance(node, tuple),
-    )
+
+    def place(names: tuple[str | None, ...], weight: Any) -> Any:
+        return jax.tree.map(lambda leaf: NamedSharding(mesh, partition_spec(names, leaf.shape, mesh)), weight)
+
+    return jax.tree.map(place, axes, shapes, is_leaf=lambda node: isinstance(node, tuple))
 
 
 def rows_sharding(mesh: Mesh) -> NamedSharding:

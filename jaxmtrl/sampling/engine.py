@@ -48,7 +48,19 @@ SHARED_PREFIX = 16  # tokens two first prompts must have in common before copyin
 class Engine:
     """Host side of the slots: `open` a slot, `submit` its prompts, `step` until its action comes back, `close` it."""
 
-    def __init__(self, network: Network, section: SamplingSection, stop_ids: Sequence[int], mesh: Mesh):
+    def __init__(
+        self,
+        network: Network,
+        section: SamplingSection,
+        stop_ids: Sequence[int],
+        mesh: Mesh,
+        base: Params | None = None,
+    ):
+        """
+        Args:
+            base: placed parameters beside those that `load` gets, `network.init_base`; None where there are none.
+        """
+        self._base = base or {}
         self._section = section
         self._programs = compile_programs(network, section, tuple(sorted(stop_ids)), mesh)
         self._state: SlotState = self._programs.empty()
@@ -88,7 +100,8 @@ class Engine:
         """Plays with `params` from here on. Every slot must be closed: a cache of old weights is never read again."""
         if len(self._free) != self._section.slots:
             raise RuntimeError(f"{self._section.slots - len(self._free)} slots hold a cache of older weights")
-        self._weights = self._programs.weights(params)
+        self._weights = None  # its memory is free before the new ones are laid out
+        self._weights = self._programs.weights({**self._base, **params})
         self.version = version
 
     @property

@@ -215,8 +215,9 @@ def _empty_state(network: Network, section: SamplingSection) -> SlotState:
 def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple[int, ...], mesh: Mesh) -> Programs:
     """Compiles every program of the plan, two at a time."""
     everywhere = replicated(mesh)
-    shapes = jax.eval_shape(network.init, jax.random.key(0))
-    param_shardings = named_shardings(mesh, network.axes(), shapes)
+    shapes = {**jax.eval_shape(network.init, jax.random.key(0)), **jax.eval_shape(network.init_base, jax.random.key(0))}
+    axes = {**network.axes(), **network.base_axes()}
+    param_shardings = named_shardings(mesh, axes, shapes)
     state_shapes = jax.eval_shape(lambda: _empty_state(network, section))
     cache = cache_sharding(mesh, slots=section.slots, kv_heads=network.config.kv_heads)
     state_shardings = jax.tree.map(lambda leaf: cache if leaf.ndim == 4 else everywhere, state_shapes)
@@ -228,13 +229,13 @@ def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple
         return jax.ShapeDtypeStruct(shape, dtype, sharding=everywhere)
 
     def pick(params: Params) -> Weights:
-        return Weights(outside=params["policy"]["outside"], layers=network.unstack(params))
+        return Weights(outside=network.trunk(params)["outside"], layers=network.unstack(params))
 
     weight_shapes = jax.eval_shape(pick, shapes)
-    axes = network.axes()["policy"]
-    layer_axes = jax.tree.map(lambda names: names[1:], axes["layers"], is_leaf=lambda node: isinstance(node, tuple))
+    trunk = network.trunk(axes)
+    layer_axes = jax.tree.map(lambda names: names[1:], trunk["layers"], is_leaf=lambda node: isinstance(node, tuple))
     weight_shardings = named_shardings(
-        mesh, Weights(outside=axes["outside"], layers=[layer_axes] * network.config.layers), weight_shapes
+        mesh, Weights(outside=trunk["outside"], layers=[layer_axes] * network.config.layers), weight_shapes
     )
     state, weights = placed(state_shapes, state_shardings), placed(weight_shapes, weight_shardings)
     r = section.prefill_rows

@@ -149,6 +149,12 @@ def test_one_wrong_override_is_one_message(tmp_path, override, message):
             ["algorithm.gamma: got 0.5 with discount_per turn", "rloo"],
         ),
         (["pretrain.plays=4"], ["pretrain.batch_episodes: got 8", "pretrain.plays (4)"]),
+        (
+            ["lora.frozen=int8", "lora.dropout=0.1"],
+            ["lora.dropout: got 0.1 with lora.rank 0", "remove lora.dropout, lora.frozen"],
+        ),
+        (["lora.rank=8", "pretrain.plays=8"], ["pretrain.plays: got 8 with lora.rank 8", "nothing"]),
+        (["lora.rank=8", "lora.targets=[query, head]"], ['lora.targets[1]: got "head"', "query, key, value"]),
         (["sft.batch_episodes=65"], ["sft.batch_episodes: got 65", "sft.demonstrations (64)"]),
         (
             ["sft.demonstrations=2", "sft.batch_episodes=1", "sft.validation_share=0.9"],

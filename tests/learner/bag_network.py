@@ -38,7 +38,7 @@ class BagNetwork:
             "critic": {"weight": ("embed",)},
         }
 
-    def hidden(self, params: Any, tokens: Any, positions: Any, segment_ids: Any) -> Any:
+    def hidden(self, params: Any, tokens: Any, positions: Any, segment_ids: Any, noise: Any = None) -> Any:
         return params["policy"]["table"][tokens] + params["policy"]["places"][positions]
 
     def critic_hidden(self, params: Any, hidden: Any, *read: Any) -> Any:

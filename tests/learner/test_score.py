@@ -16,7 +16,7 @@ from jaxmtrl.learner.score import CHUNK_COLUMNS, score
 class GivenHidden:
     """A network whose hidden states are its parameters: gradients show which of them were read."""
 
-    def hidden(self, params, tokens, positions, segment_ids):
+    def hidden(self, params, tokens, positions, segment_ids, noise=None):
         return params["hidden"]
 
     def critic_hidden(self, params, hidden, *read):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tiny
 
+from jaxmtrl.config.lora_section import LoraSection
+from jaxmtrl.models.adapters import export_adapters
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.models.families import describe
 from jaxmtrl.models.huggingface import CONFIG, export_policy, load_policy, read_json
@@ -153,3 +155,31 @@ def test_round_trip(kind: str, tmp_path):
     np.testing.assert_allclose(got[..., :131], wanted, atol=1e-4, rtol=1e-4)
     with safe_open(tmp_path / "exported" / "model.safetensors", "numpy") as file:
         assert ("lm_head.weight" in file.keys()) == (not network.config.tied_head)
+
+
+@pytest.mark.parametrize("kind", ["llama, tied, as SmolLM2", "qwen2", "qwen3"])
+def test_adapters_are_read_by_peft(kind: str, tmp_path):
+    """The model with our adapters beside it, and the model with them merged by `peft`, say what we say."""
+    from peft import PeftModel
+
+    model = published(kind, tmp_path / "published")
+    plain, params = load(tmp_path / "published")
+    lora = LoraSection(rank=3, alpha=5.0, targets=("query", "value", "out", "gate", "down"))
+    network = Network(dataclasses.replace(plain.config, lora=lora))
+    rng = np.random.default_rng(4)
+    adapters = jax.tree.map(
+        lambda leaf: (0.2 * rng.normal(size=leaf.shape)).astype(np.float32), network.shapes()["policy"]
+    )
+    export_adapters(
+        tmp_path / "adapters", network, adapters, base_name="published", source=tmp_path / "published", dtype="float32"
+    )
+    tokens = rng.integers(0, 131, (2, 30)).astype(np.int32)
+    positions = np.tile(np.arange(30, dtype=np.int32), (2, 1))
+    joined = params | {"base": params["policy"], "policy": adapters}
+    got = ours(network, joined, tokens, positions, np.zeros_like(tokens))
+    before = theirs(model, tokens, positions, np.ones_like(tokens))
+    assert np.abs(got - before).max() > 0.1
+    adapted = PeftModel.from_pretrained(model, tmp_path / "adapters").eval()
+    np.testing.assert_allclose(got, theirs(adapted, tokens, positions, np.ones_like(tokens)), atol=1e-4, rtol=1e-4)
+    merged = adapted.merge_and_unload()
+    np.testing.assert_allclose(got, theirs(merged, tokens, positions, np.ones_like(tokens)), atol=1e-4, rtol=1e-4)
