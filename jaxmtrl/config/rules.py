@@ -16,6 +16,7 @@ from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.rule import Rule, rule_of
 from jaxmtrl.config.sections import Config
 
+SMALLEST_BPE = 300  # entries
 RULES: list[Rule] = []
 _rule = partial(rule_of, RULES)
 
@@ -55,6 +56,17 @@ def _pretrained_text_has_a_model(config: Config) -> str | None:
     return (
         f"text.{field}: got pretrained, and model.from_pretrained names no model; set the latter to a folder or hub "
         f"id, or text.{field} to {cure}"
+    )
+
+
+@_rule("text.tokenizer", "text.vocab_size")
+def _a_trained_tokenizer_has_all_bytes(config: Config) -> str | None:
+    text = config.text
+    if text.tokenizer != "bpe" or text.vocab_size >= SMALLEST_BPE:
+        return None
+    return (
+        f"text.vocab_size: got {text.vocab_size}, wanted >= {SMALLEST_BPE} with text.tokenizer bpe: 256 bytes and the "
+        "control tokens come before the first merge"
     )
 
 

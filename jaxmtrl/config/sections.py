@@ -51,7 +51,7 @@ class TextSection:
         ),
     ] = "bpe"
     vocab_size: Annotated[
-        int, setting("entries of a trained tokenizer, control tokens included", unit="tokens", ge=300)
+        Positive, setting("entries of a trained tokenizer, control tokens included; 300 or more", unit="tokens")
     ] = 1024
     template: Annotated[
         Literal["chatml", "pretrained"],

@@ -100,6 +100,32 @@ class Learner:
             targets: None for pretrain and sft.
             order: i32 [epochs, n], of `device.micro_batch_order`.
         """
+        program, args = self._update(kind, state, batch, targets, order, dials)
+        return program(*args)
+
+    def memory(
+        self, kind: Kind, state: Any, batch: DeviceBatch, targets: Targets | None, order: np.ndarray
+    ) -> dict[str, int]:
+        """Bytes a device needs for one update, by what they hold, as the compiler says; nothing is computed.
+
+        Args:
+            state: arrays, or shapes with shardings (`state.abstract_state`).
+        """
+        program, _ = self._update(kind, state, batch, targets, order, None)
+        sizes = program.memory_analysis()
+        given, back = sizes.argument_size_in_bytes, sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+        return {"arguments": given, "results": back, "temporaries": sizes.temp_size_in_bytes}
+
+    def _update(
+        self,
+        kind: Kind,
+        state: Any,
+        batch: DeviceBatch,
+        targets: Targets | None,
+        order: np.ndarray,
+        dials: Dials | None,
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """The compiled update and its arguments."""
         optimizer = self._optimizers[kind]
         objective = self._objective(kind)
         minibatches = 1 if kind in IMITATION else self._algorithm.minibatches
@@ -114,7 +140,8 @@ class Learner:
         if self._dropout_seed is not None:
             noise = jax.device_put(jax.random.key(self._dropout_seed), replicated(self._mesh))
         rest = (jax.device_put(order, replicated(self._mesh)), self._placed(dials), self._base, noise)
-        return self._call(f"update_{kind}", run, state, batch, targets, *rest, placed=placed, donate=(0,))
+        args = (state, batch, targets, *rest)
+        return self._compiled(f"update_{kind}", run, args, placed, donate=(0,)), args
 
     def sft_loss(self, params: Any, batch: DeviceBatch) -> jax.Array:
         """Mean imitation loss a token, nats, f32 []; validation."""
@@ -130,15 +157,18 @@ class Learner:
     def _objective(self, kind: Kind) -> Objective:
         return Objective(kind=kind, algorithm=self._algorithm, temperature=self._temperature)
 
-    def _call(
+    def _call(self, name: str, function: Callable[..., Any], *args: Any, placed: Callable[[], Any]) -> Any:
+        return self._compiled(name, function, args, placed)(*args)
+
+    def _compiled(
         self,
         name: str,
         function: Callable[..., Any],
-        *args: Any,
+        args: tuple[Any, ...],
         placed: Callable[[], Any],
         donate: tuple[int, ...] = (),
     ) -> Any:
-        """Runs the program of this name for these shapes, compiling it the first time.
+        """The program of this name for these shapes, compiled the first time.
 
         A compiled program refuses other shapes and shardings, so nothing is ever compiled behind our back.
         `placed` gives its output shardings; it is asked only when the program is compiled.
@@ -151,7 +181,7 @@ class Learner:
             with jax.set_mesh(self._mesh):
                 self._programs[key] = jitted.lower(*args).compile()
             self.compilations[name] += 1
-        return self._programs[key](*args)
+        return self._programs[key]
 
 
 def named(metrics: UpdateMetrics | TargetMetrics, kind: Kind, algorithm: AlgorithmSection) -> dict[str, float]:

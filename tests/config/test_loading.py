@@ -153,6 +153,7 @@ def test_one_wrong_override_is_one_message(tmp_path, override, message):
             ["lora.frozen=int8", "lora.dropout=0.1"],
             ["lora.dropout: got 0.1 with lora.rank 0", "remove lora.dropout, lora.frozen"],
         ),
+        (["text.vocab_size=299"], ["text.vocab_size: got 299", "wanted >= 300", "bpe"]),
         (["lora.rank=8", "pretrain.plays=8"], ["pretrain.plays: got 8 with lora.rank 8", "nothing"]),
         (["lora.rank=8", "lora.targets=[query, head]"], ['lora.targets[1]: got "head"', "query, key, value"]),
         (["sft.batch_episodes=65"], ["sft.batch_episodes: got 65", "sft.demonstrations (64)"]),
