@@ -24,7 +24,7 @@ from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
 from jaxmtrl.pretrained import frozen_base, keep_text, read_text
 from jaxmtrl.progress import Progress
-from jaxmtrl.rollout.collect import Player
+from jaxmtrl.rollout.collect import Player, SlotEngine
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore
 from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.pool import MultiprocessPool
@@ -101,6 +101,30 @@ def check(config: Config) -> Environment:
     return environment
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What is played and in which words, without anyone to play it."""
+
+    environment: Environment
+    train_tasks: Sequence[Task]
+    pool: MultiprocessPool
+    tokenizer: Tokenizer
+    template: ChatTemplate
+
+    def player(self, config: Config, engine: SlotEngine) -> Player:
+        """Someone to play it: `engine` samples, the pool's environments answer."""
+        return Player(
+            engine,
+            self.pool,
+            tokenizer=self.tokenizer,
+            template=self.template,
+            system_prompt=config.text.system_prompt,
+            open_episodes=config.rollout.open_episodes,
+            max_action_tokens=config.sampling.max_action_tokens,
+            max_failed_share=config.rollout.max_failed_share,
+        )
+
+
 def assemble(config: Config, folder: RunFolder, progress: Progress, *, training: bool) -> Parts:
     """Makes the parts, cheapest first, so that a mistake is met before the minutes are spent.
 
@@ -111,8 +135,19 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
         ConfigError: a section asks for what the environment or the devices do not have.
         EnvironmentFailure: pretraining is wanted, but the environment tells no admissible actions.
     """
+    stage = set_stage(config, folder, progress, training=training)
+    try:
+        parts = _compiled_parts(config, stage, folder, progress.message)
+        progress.message(parts.engine.plan)
+        return parts
+    except BaseException:
+        stage.pool.close()
+        raise
+
+
+def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training: bool) -> Stage:
+    """Makes games, environment processes, tokenizer and template. Arguments and errors are those of `assemble`."""
     environment = check(config)
-    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     train_tasks = environment.split(config.env.train_split).tasks
     played = tasks_in_use(config, train_tasks) if training else []
     prepare(environment, [*played, *tasks_evaluated(config, environment)], progress)
@@ -142,14 +177,11 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
         else:
             tokenizer = make_tokenizer(config, folder, environment, pool, played)
             template = chatml(tokenizer)
-        say = progress.message
-        say(f"template: {audit(template.render, tokenizer, template.bos_id).describe()}")
-        parts = _compiled_parts(config, mesh, environment, train_tasks, pool, tokenizer, template, folder, say)
-        say(parts.engine.plan)
-        return parts
+        progress.message(f"template: {audit(template.render, tokenizer, template.bos_id).describe()}")
     except BaseException:
         pool.close()
         raise
+    return Stage(environment=environment, train_tasks=train_tasks, pool=pool, tokenizer=tokenizer, template=template)
 
 
 def _require_states(pool: MultiprocessPool, task: Task) -> None:
@@ -165,31 +197,12 @@ def _require_states(pool: MultiprocessPool, task: Task) -> None:
         )
 
 
-def _compiled_parts(
-    config: Config,
-    mesh: Mesh,
-    environment: Environment,
-    train_tasks: Sequence[Task],
-    pool: MultiprocessPool,
-    tokenizer: Tokenizer,
-    template: ChatTemplate,
-    folder: RunFolder,
-    say: Callable[[str], None],
-) -> Parts:
-    network = make_network(config, tokenizer)
+def _compiled_parts(config: Config, stage: Stage, folder: RunFolder, say: Callable[[str], None]) -> Parts:
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    network = make_network(config, stage.tokenizer)
     optimizers = make_optimizers(config, network)
     base = frozen_base(config, folder, network, mesh, say)
-    engine = Engine(network, config.sampling, sorted(template.stop_ids), mesh, base)
-    player = Player(
-        engine,
-        pool,
-        tokenizer=tokenizer,
-        template=template,
-        system_prompt=config.text.system_prompt,
-        open_episodes=config.rollout.open_episodes,
-        max_action_tokens=config.sampling.max_action_tokens,
-        max_failed_share=config.rollout.max_failed_share,
-    )
+    engine = Engine(network, config.sampling, sorted(stage.template.stop_ids), mesh, base)
     learner = Learner(
         network,
         mesh,
@@ -200,17 +213,17 @@ def _compiled_parts(
         dropout_seed=config.run.seed if config.lora.rank and config.lora.dropout else None,
     )
     return Parts(
-        environment=environment,
-        train_tasks=train_tasks,
-        tokenizer=tokenizer,
-        template=template,
+        environment=stage.environment,
+        train_tasks=stage.train_tasks,
+        tokenizer=stage.tokenizer,
+        template=stage.template,
         network=network,
         mesh=mesh,
         optimizers=optimizers,
         learner=learner,
         engine=engine,
-        pool=pool,
-        player=player,
+        pool=stage.pool,
+        player=stage.player(config, engine),
         batching=config.batching,
     )
 

@@ -55,5 +55,9 @@ class ModelFolderError(JaxmtrlError):
     """A folder of published weights cannot be read, does not fit together, or cannot be written."""
 
 
+class ServerError(JaxmtrlError):
+    """An external server that should play cannot be reached or does not answer as it must."""
+
+
 class CapacityError(JaxmtrlError):
     """Something is larger than the compiled shapes allow."""

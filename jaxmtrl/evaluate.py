@@ -34,6 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--temperature", type=float, metavar="T", help="sampling temperature, 0 is greedy; as in the config if absent"
     )
     parser.add_argument("--episodes", metavar="FILE", help="write the played episodes here, one JSON line each")
+    parser.add_argument(
+        "--server",
+        default="",
+        metavar="URL",
+        help="an OpenAI-compatible server (vLLM; up to /v1) plays instead of the policy, in the run's tokens",
+    )
+    parser.add_argument("--server-model", default="", metavar="NAME", help="the server's model, if it has several")
     parsed = parser.parse_args(arguments)
     try:
         from jaxmtrl.replay import evaluate_run
@@ -45,6 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
             policy=parsed.policy,
             temperature=parsed.temperature,
             episodes_file=parsed.episodes,
+            server=parsed.server,
+            server_model=parsed.server_model,
         )
     except JaxmtrlError as err:
         print(f"error: {err}", file=sys.stderr)
@@ -53,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     for split, figures in results.items():
-        print(json.dumps({"split": split, "policy": parsed.policy, **figures}))
+        print(json.dumps({"split": split, "policy": parsed.server or parsed.policy, **figures}))
     return 0
 
 

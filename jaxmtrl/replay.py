@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tempfile
@@ -11,10 +12,19 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from jaxmtrl.assembly import assemble, check, make_network, make_optimizers, params_at_end_of, use_compilation_cache
+from jaxmtrl.assembly import (
+    assemble,
+    check,
+    make_network,
+    make_optimizers,
+    params_at_end_of,
+    set_stage,
+    use_compilation_cache,
+)
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import Config
+from jaxmtrl.envs.base import Environment
 from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.evaluation import evaluate
 from jaxmtrl.learner.objective import Kind
@@ -26,8 +36,10 @@ from jaxmtrl.models.huggingface import export_policy
 from jaxmtrl.parallel.mesh import make_mesh
 from jaxmtrl.pretrained import frozen_base, read_text
 from jaxmtrl.progress import Progress
+from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import CONFIG_FILE, RunFolder
+from jaxmtrl.sampling.server import ServerEngine
 from jaxmtrl.stages import KINDS, STAGES
 from jaxmtrl.tasks import tasks_of
 from jaxmtrl.text import published
@@ -45,6 +57,8 @@ def evaluate_run(
     policy: str,
     temperature: float | None,
     episodes_file: str | None,
+    server: str = "",
+    server_model: str = "",
 ) -> dict[str, dict[str, Any]]:
     """Plays the first tasks of some splits with one policy of a run; writes nothing into the run folder.
 
@@ -55,6 +69,8 @@ def evaluate_run(
         policy: "latest", or the name of a stage that has ended.
         temperature: None means the config's.
         episodes_file: where to write the episodes, one JSON line each; None writes none.
+        server: address of an OpenAI-compatible server that plays instead of the policy, in the run's words; "" none.
+        server_model: the server's name of its model; "" takes the only one.
 
     Returns:
         The figures by split, as in result.json.
@@ -75,31 +91,53 @@ def evaluate_run(
         tasks_of(environment, name, n if n is not None else config.evaluation.splits.get(name), "--split and --n")
     records_file = _writable(episodes_file) if episodes_file is not None else None
     use_compilation_cache(config.run.compilation_cache)
-    with Progress(console_every_s=config.log.console_every_s, stream=sys.stderr) as progress:
-        parts = assemble(config, folder, progress, training=False)
-        try:
-            counts = {}
-            for name in names:
-                count = n if n is not None else config.evaluation.splits.get(name)
-                tasks = tasks_of(parts.environment, name, count, "--split")
-                parts.environment.prepare(tasks, lambda done, total: None)
-                counts[name] = len(tasks)
-            params = _params(folder, policy, parts.network, parts.optimizers, parts.mesh)
-            parts.engine.load(params, 0)
-            records: list[dict[str, Any]] = []
+    with (
+        Progress(console_every_s=config.log.console_every_s, stream=sys.stderr) as progress,
+        contextlib.ExitStack() as open_,
+    ):
+        if server:
+            player, environment = _served(config, folder, progress, server, server_model, open_)
+        else:
+            parts = open_.enter_context(contextlib.closing(assemble(config, folder, progress, training=False)))
+            parts.engine.load(_params(folder, policy, parts.network, parts.optimizers, parts.mesh), 0)
+            player, environment = parts.player, parts.environment
+        counts = {}
+        for name in names:
+            count = n if n is not None else config.evaluation.splits.get(name)
+            tasks = tasks_of(environment, name, count, "--split")
+            environment.prepare(tasks, lambda done, total: None)
+            counts[name] = len(tasks)
+        records: list[dict[str, Any]] = []
+        who = "evaluate_server" if server else f"evaluate_{policy}"
 
-            def report(split: str, episode: Episode) -> None:
-                records.append(episode_record(episode, step=0, stage=f"evaluate_{policy}", split=split))
+        def report(split: str, episode: Episode) -> None:
+            records.append(episode_record(episode, step=0, stage=who, split=split))
 
-            chosen = config.evaluation.temperature if temperature is None else temperature
-            figures = evaluate(
-                parts.player, parts.environment, counts, temperature=chosen, seed=config.run.seed, report=report
-            )
-        finally:
-            parts.close()
+        chosen = config.evaluation.temperature if temperature is None else temperature
+        figures = evaluate(player, environment, counts, temperature=chosen, seed=config.run.seed, report=report)
     if records_file is not None:
         records_file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return {split: figure.as_dict() for split, figure in figures.items()}
+
+
+def _served(
+    config: Config, folder: RunFolder, progress: Progress, url: str, model: str, open_: contextlib.ExitStack
+) -> tuple[Player, Environment]:
+    """A server in the policy's place; what it needs is closed with `open_`."""
+    stage = set_stage(config, folder, progress, training=False)
+    open_.callback(stage.pool.close)
+    engine = ServerEngine(
+        url,
+        model=model,
+        probe=stage.template.first_prompt(config.text.system_prompt, "Hello."),
+        decode=stage.tokenizer.decode,
+        stop_ids=sorted(stage.template.stop_ids),
+        slots=config.sampling.slots,
+        cache_length=config.sampling.cache_length,
+        max_action_tokens=config.sampling.max_action_tokens,
+    )
+    open_.callback(engine.shut)
+    return stage.player(config, engine), stage.environment
 
 
 def _writable(file: str) -> Path:

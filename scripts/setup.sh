@@ -73,7 +73,7 @@ import tomllib
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
 extras = project["optional-dependencies"]
-print("\n".join(project["dependencies"] + extras["textworld"] + extras["test"] + extras["plot"]))
+print("\n".join(project["dependencies"] + extras["textworld"] + extras["test"] + extras["plot"] + extras["server"]))
 PYTHON_CODE
 }
 
