@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from jaxmtrl.batch import as_text
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.sections import BatchingSection, Config
 from jaxmtrl.envs.base import Environment, ask, load_environment
-from jaxmtrl.errors import EnvironmentFailure, TokenizerError
+from jaxmtrl.errors import ConfigError, EnvironmentFailure, TokenizerError
 from jaxmtrl.learner.device import DeviceBatch, put_batch
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
@@ -27,7 +28,7 @@ from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player, SlotEngine
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore
 from jaxmtrl.rollout.pack import pack, packing_efficiency
-from jaxmtrl.rollout.pool import MultiprocessPool
+from jaxmtrl.rollout.pool import EnvPool, MultiprocessPool
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.sampling.engine import Engine
 from jaxmtrl.stages import STAGES
@@ -53,7 +54,7 @@ class Parts:
     optimizers: dict[Kind, Optimizer]
     learner: Learner
     engine: Engine
-    pool: MultiprocessPool
+    pool: EnvPool
     player: Player
     batching: BatchingSection
 
@@ -107,12 +108,13 @@ class Stage:
 
     environment: Environment
     train_tasks: Sequence[Task]
-    pool: MultiprocessPool
+    pool: EnvPool
     tokenizer: Tokenizer
     template: ChatTemplate
 
     def player(self, config: Config, engine: SlotEngine) -> Player:
         """Someone to play it: `engine` samples, the pool's environments answer."""
+        sampling = config.sampling
         return Player(
             engine,
             self.pool,
@@ -120,8 +122,9 @@ class Stage:
             template=self.template,
             system_prompt=config.text.system_prompt,
             open_episodes=config.rollout.open_episodes,
-            max_action_tokens=config.sampling.max_action_tokens,
+            max_action_tokens=sampling.max_action_tokens,
             max_failed_share=config.rollout.max_failed_share,
+            keep_tokens=round(sampling.context_keep * sampling.cache_length) if sampling.context == "drop" else 0,
         )
 
 
@@ -137,7 +140,7 @@ def assemble(config: Config, folder: RunFolder, progress: Progress, *, training:
     """
     stage = set_stage(config, folder, progress, training=training)
     try:
-        parts = _compiled_parts(config, stage, folder, progress.message)
+        parts = _compiled_parts(config, stage, folder, progress.message, training=training)
         progress.message(parts.engine.plan)
         return parts
     except BaseException:
@@ -151,15 +154,7 @@ def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training
     train_tasks = environment.split(config.env.train_split).tasks
     played = tasks_in_use(config, train_tasks) if training else []
     prepare(environment, [*played, *tasks_evaluated(config, environment)], progress)
-    pool = MultiprocessPool(
-        config.env.factory,
-        config.env.options,
-        workers=config.rollout.workers,
-        step_timeout_s=config.rollout.step_timeout_s,
-        reset_timeout_s=config.rollout.reset_timeout_s,
-        recycle_after=config.rollout.recycle_after,
-        name_states=config.algorithm.name == "gigpo",
-    )
+    pool = make_pool(config)
     try:
         if training and config.algorithm.name == "gigpo":
             _require_states(pool, played[0])
@@ -184,7 +179,44 @@ def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training
     return Stage(environment=environment, train_tasks=train_tasks, pool=pool, tokenizer=tokenizer, template=template)
 
 
-def _require_states(pool: MultiprocessPool, task: Task) -> None:
+def make_pool(config: Config) -> EnvPool:
+    """Starts the workers of `rollout.backend`.
+
+    Raises:
+        ConfigError: the backend is ray, and the library is missing or there is no cluster at `rollout.ray_address`.
+    """
+    section = config.rollout
+    kind: Callable[..., EnvPool] = MultiprocessPool
+    if section.backend == "ray":
+        kind = partial(_ray_pool(), address=section.ray_address, cpus=section.ray_cpus)
+    return kind(
+        config.env.factory,
+        config.env.options,
+        workers=section.workers,
+        step_timeout_s=section.step_timeout_s,
+        reset_timeout_s=section.reset_timeout_s,
+        recycle_after=section.recycle_after,
+        name_states=config.algorithm.name == "gigpo",
+    )
+
+
+def _ray_pool() -> Callable[..., EnvPool]:
+    try:
+        from jaxmtrl.rollout.ray_pool import RayPool
+    except ModuleNotFoundError as err:
+        if err.name != "ray":
+            raise
+        raise ConfigError(
+            "rollout.backend",
+            [
+                'got ray, and the library ray is not installed; install it (pip install -e ".[ray]" -c '
+                "constraints.txt), or set rollout.backend to multiprocess"
+            ],
+        ) from err
+    return RayPool
+
+
+def _require_states(pool: EnvPool, task: Task) -> None:
     """Raises EnvironmentFailure if the environment cannot name its states, by which gigpo compares turns."""
     pool.reset(0, task)
     event = pool.receive(None)[0]
@@ -197,21 +229,15 @@ def _require_states(pool: MultiprocessPool, task: Task) -> None:
         )
 
 
-def _compiled_parts(config: Config, stage: Stage, folder: RunFolder, say: Callable[[str], None]) -> Parts:
+def _compiled_parts(
+    config: Config, stage: Stage, folder: RunFolder, say: Callable[[str], None], *, training: bool
+) -> Parts:
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     network = make_network(config, stage.tokenizer)
     optimizers = make_optimizers(config, network)
-    base = frozen_base(config, folder, network, mesh, say)
+    base = frozen_base(config, folder, network, mesh, say, training=training)
     engine = Engine(network, config.sampling, sorted(stage.template.stop_ids), mesh, base)
-    learner = Learner(
-        network,
-        mesh,
-        optimizers=optimizers,
-        algorithm=config.algorithm,
-        temperature=config.sampling.temperature,
-        base=base,
-        dropout_seed=config.run.seed if config.lora.rank and config.lora.dropout else None,
-    )
+    learner = make_learner(config, network, mesh, base, optimizers)
     return Parts(
         environment=stage.environment,
         train_tasks=stage.train_tasks,
@@ -225,6 +251,25 @@ def _compiled_parts(config: Config, stage: Stage, folder: RunFolder, say: Callab
         pool=stage.pool,
         player=stage.player(config, engine),
         batching=config.batching,
+    )
+
+
+def make_learner(
+    config: Config, network: Network, mesh: Mesh, base: Any, optimizers: Mapping[Kind, Optimizer]
+) -> Learner:
+    """The learner of all stages.
+
+    Args:
+        base: placed parameters under adapters; {} without them.
+    """
+    return Learner(
+        network,
+        mesh,
+        optimizers=optimizers,
+        algorithm=config.algorithm,
+        temperature=config.sampling.temperature,
+        base=base,
+        dropout_seed=config.run.seed if config.lora.rank and config.lora.dropout else None,
     )
 
 
@@ -289,7 +334,7 @@ def params_at_end_of(
 
 
 def make_tokenizer(
-    config: Config, folder: RunFolder, environment: Environment, pool: MultiprocessPool, tasks: Sequence[Task]
+    config: Config, folder: RunFolder, environment: Environment, pool: EnvPool, tasks: Sequence[Task]
 ) -> Tokenizer:
     """The run's tokenizer: read from its folder, or made once, of the text of the first `tasks`, and written there."""
     if (folder.tokenizer / tokenizers.FILE_NAME).exists():
@@ -303,7 +348,7 @@ def make_tokenizer(
     return tokenizer
 
 
-def game_texts(environment: Environment, pool: MultiprocessPool, tasks: Sequence[Task]) -> list[str]:
+def game_texts(environment: Environment, pool: EnvPool, tasks: Sequence[Task]) -> list[str]:
     """What is said in games: the expert's plays where there is an expert, else first observations."""
     if tasks and ask("asking for an expert", lambda: environment.expert_actions(tasks[0])) is not None:
         plays: list[list[ScriptedTurn]] = demonstrate(environment, pool, tasks)

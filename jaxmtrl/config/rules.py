@@ -182,6 +182,25 @@ def _a_minibatch_has_an_episode(config: Config) -> str | None:
     )
 
 
+@_rule("rollout.ray_address", "rollout.backend")
+def _an_address_has_a_cluster(config: Config) -> str | None:
+    address, backend = config.rollout.ray_address, config.rollout.backend
+    if not address or backend == "ray":
+        return None
+    return (
+        f"rollout.ray_address: got {address!r}, which rollout.backend {backend} does not use; set rollout.backend to "
+        'ray, or rollout.ray_address to ""'
+    )
+
+
+@_rule("rollout.ray_cpus")
+def _more_than_one_cpu_is_a_whole_number(config: Config) -> str | None:
+    cpus = config.rollout.ray_cpus
+    if cpus <= 1 or cpus == int(cpus):
+        return None
+    return f"rollout.ray_cpus: got {cpus:g}; Ray counts more than one CPU in whole ones: set {int(cpus) + 1}"
+
+
 @_rule("rollout.overlap", "algorithm.importance_cap")
 def _overlap_is_corrected(config: Config) -> str | None:
     if not config.rollout.overlap or config.algorithm.importance_cap >= 1:
@@ -249,6 +268,15 @@ def _adapters_have_a_rank(config: Config) -> str | None:
         f"{given[0]}: got {_value(config.lora, given[0])!r} with lora.rank 0, which trains the weights and has no "
         f"adapters; set lora.rank (16 is usual), or remove {', '.join(given)}"
     )
+
+
+@_rule("lora.targets")
+def _targets_are_named_once(config: Config) -> str | None:
+    targets = config.lora.targets
+    again = sorted({name for name in targets if targets.count(name) > 1})
+    if not again:
+        return None
+    return f"lora.targets: got {', '.join(again)} more than once; name each weight once"
 
 
 @_rule("lora.rank", "pretrain.plays")

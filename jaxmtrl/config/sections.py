@@ -69,7 +69,22 @@ class MeshSection:
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class RolloutSection:
+    backend: Annotated[
+        Literal["multiprocess", "ray"],
+        setting(
+            "multiprocess: processes on this machine; ray: on the nodes of a Ray cluster, which have the same packages "
+            'and files; wants pip install -e ".[ray]"'
+        ),
+    ] = "multiprocess"
     workers: Annotated[Positive, setting("environment processes")] = 2
+    ray_address: Annotated[
+        str,
+        setting(
+            'the Ray cluster: auto (one on this machine), host:port or ray://host:port; "" is what RAY_ADDRESS names, '
+            "else one that is started and ends with the run"
+        ),
+    ] = ""
+    ray_cpus: Annotated[Above0, setting("CPUs that a worker reserves in the Ray cluster; less than 1 is fine")] = 0.25
     open_episodes: Annotated[
         Positive, setting("episodes open at once; more than sampling.slots hides slow environments")
     ] = 48
@@ -92,6 +107,20 @@ class SamplingSection:
         tuple[Positive, ...],
         setting("cache lengths that decode is compiled for; the last is cache_length", unit="tokens"),
     ] = (512, 1024)
+    cache_dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "int8"],
+        setting("dtype of cached keys and values; int8 with a scale a head and column; auto: that of activations"),
+    ] = "auto"
+    context: Annotated[
+        Literal["stop", "drop"],
+        setting(
+            "an episode that outgrows the cache is truncated; or goes on without its oldest turns (the first exchange "
+            "stays), in a context that is read anew"
+        ),
+    ] = "stop"
+    context_keep: Annotated[
+        Share, setting("share of the cache that context drop leaves filled: small ones drop less often")
+    ] = 0.5
     prefill_rows: Annotated[Positive, setting("R, slots prefilled in one call")] = 8
     prefill_buckets: Annotated[
         tuple[Positive, ...],

@@ -1,7 +1,7 @@
-"""Worker processes that play environments: episodes in, events out, and whatever breaks costs as little as it can.
+"""Workers that play environments: episodes in, events out, and whatever breaks costs as little as it can.
 
 Knows tasks, actions and observations as strings; knows nothing of tokens, models or batches. What happens inside
-a worker is `worker.py`.
+a worker is `worker.py`; the kind of worker that a cluster runs is `ray_pool.py`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import os
 import pickle
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Literal, Protocol, Self
 
 from jaxmtrl.errors import EnvironmentFailure
-from jaxmtrl.rollout.process import Message, OpenEpisode, WorkerProcess, close_all, wait_for_any
+from jaxmtrl.rollout.hold import LIVENESS_S, Message, OpenEpisode, Wait, Worker, close_all, wait_for_any
+from jaxmtrl.rollout.process import WorkerProcess, wait_for_channels
 from jaxmtrl.rollout.worker import Reply
 from jaxmtrl.types import StepResult, Task
 
 _START_FAILURES = 3  # consecutive ones, after which the environment is taken to be broken
-_LIVENESS_S = 0.5  # how often the exit of workers is looked at, besides their channels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +66,8 @@ class EnvPool(Protocol):
         ...
 
 
-class MultiprocessPool:
-    """Spawned worker processes on this machine, each with several environments.
+class WorkerPool:
+    """Workers of one kind, each with several environments.
 
     - A worker does one message at a time, in order; a deadline counts from the moment the worker was free for it.
     - A worker that overruns it, exits, or sends what is no message is killed with all its children and replaced; each
@@ -74,7 +75,7 @@ class MultiprocessPool:
     - Episodes go to the worker with the fewest open ones. The pool draws no random number and tasks carry their
       seeds, so an episode is the same however many workers there are.
     - After `recycle_after` finished episodes a successor takes a worker's place, and the old one ends with its last
-      open episode. One worker is on its way out at a time, so memory grows by one process at most.
+      open episode. One worker is on its way out at a time, so memory grows by one worker at most.
 
     For use from one thread. Also a context manager; open pools are closed when the interpreter exits.
     """
@@ -82,40 +83,38 @@ class MultiprocessPool:
     def __init__(
         self,
         factory: str,
-        options: Mapping[str, Any],
+        start: Callable[[], Worker],
+        wait: Wait,
         *,
         workers: int,
         step_timeout_s: float,
         reset_timeout_s: float,
         recycle_after: int,
-        startup_allowance_s: float = 30.0,
-        name_states: bool = False,
     ):
-        """Starts `workers` processes and returns without waiting for them.
+        """Starts `workers` workers and returns without waiting for them.
 
         Args:
-            factory, options: of `load_environment`, which every worker calls from this process's working directory.
+            factory: what they play, for messages.
+            start: starts one worker and returns at once.
+            wait: waits for the handles of such workers.
             step_timeout_s, reset_timeout_s: deadlines of one step and one reset.
             recycle_after: finished episodes after which a worker is replaced; 0 never.
-            startup_allowance_s: how much longer than a reset the start of a worker (imports, `make`) may take.
-            name_states: have events say in which state the game is, if the environment can tell.
         """
-        self._factory, self._options, self._folder = factory, dict(options), os.getcwd()
+        self._factory, self._start_worker, self._wait = factory, start, wait
         self._step_timeout_s, self._reset_timeout_s = step_timeout_s, reset_timeout_s
-        self._recycle_after, self._startup_s = recycle_after, reset_timeout_s + startup_allowance_s
-        self._name_states = name_states
+        self._recycle_after = recycle_after
         self._episodes: dict[int, OpenEpisode] = {}
         self._events: list[PoolEvent] = []
         self._start_failures, self._broken = 0, ""
         self._liveness_at = 0.0
-        self._alive: list[WorkerProcess] = []  # every process, those on their way out included
+        self._alive: list[Worker] = []  # every worker, those on their way out included
         # Closed by `close`, by garbage collection, or at exit before multiprocessing waits for its children.
-        self._finalizer = weakref.finalize(self, close_all, self._alive)
+        self._finalizer = weakref.finalize(self, close_all, self._alive, wait)
         self._finalizer.atexit = False
         atexit.register(self._finalizer)
         self._slots = [self._start() for _ in range(workers)]  # who takes new episodes
 
-    def __enter__(self) -> MultiprocessPool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -185,7 +184,7 @@ class MultiprocessPool:
                 return events
 
     def close(self) -> None:
-        """See EnvPool. Environments get a second to close; then processes are killed with their children."""
+        """See EnvPool. Environments get a second to close; then workers are killed with their children."""
         self._finalizer()
         atexit.unregister(self._finalizer)
         self._slots, self._episodes, self._events = [], {}, []
@@ -208,10 +207,8 @@ class MultiprocessPool:
         if self._broken:
             raise EnvironmentFailure(self._broken)
 
-    def _start(self) -> WorkerProcess:
-        worker = WorkerProcess(
-            self._factory, self._options, self._folder, startup_s=self._startup_s, name_states=self._name_states
-        )
+    def _start(self) -> Worker:
+        worker = self._start_worker()
         self._alive.append(worker)
         return worker
 
@@ -221,24 +218,23 @@ class MultiprocessPool:
         moments = [worker.deadline for worker in self._alive if worker.deadline is not None]
         if end is not None:
             moments.append(end)
-        return max(0.0, min([now + _LIVENESS_S, *moments]) - now)
+        return max(0.0, min([now + LIVENESS_S, *moments]) - now)
 
     def _poll(self, wait_s: float) -> None:
         """Takes in whatever workers have sent, then looks for overrun deadlines and silent deaths."""
-        for worker in wait_for_any(self._alive, wait_s):
+        for worker in wait_for_any(self._alive, self._wait, wait_s):
             self._read(worker)
         now = time.monotonic()
         overrun = [worker for worker in self._alive if worker.deadline is not None and now >= worker.deadline]
         for worker in overrun:
-            self._lose(worker, f"hung for {now - worker.since:.1f} s")
-        # A channel tells of its worker's death, unless a process that the environment forked holds the other end open.
-        if now - self._liveness_at >= _LIVENESS_S:
+            self._lose(worker, worker.overrun_text())
+        if now - self._liveness_at >= LIVENESS_S:
             self._liveness_at = now
-            for worker in [worker for worker in self._alive if not worker.process.is_alive()]:
-                if not wait_for_any([worker], 0.0):
-                    self._lose(worker, worker.exit_text())
+            for worker, what in [(worker, worker.silent_end()) for worker in self._alive]:
+                if what and not wait_for_any([worker], self._wait, 0.0):
+                    self._lose(worker, what)
 
-    def _read(self, worker: WorkerProcess) -> None:
+    def _read(self, worker: Worker) -> None:
         replies, what = worker.read()
         for reply in replies:
             if worker in self._alive:
@@ -246,7 +242,7 @@ class MultiprocessPool:
         if what and worker in self._alive:
             self._lose(worker, what)
 
-    def _take(self, worker: WorkerProcess, reply: Reply) -> None:
+    def _take(self, worker: Worker, reply: Reply) -> None:
         if not worker.ready:
             if reply.kind != "ready":
                 self._lose(worker, str(reply.payload))
@@ -285,7 +281,7 @@ class MultiprocessPool:
         text = f"{self._factory}, task {opened.task_id!r}, turn {turn}: {what}"
         self._events.append(PoolEvent(episode=opened.number, kind="failure", failure=text))
 
-    def _lose(self, worker: WorkerProcess, what: str) -> None:
+    def _lose(self, worker: Worker, what: str) -> None:
         """Ends a worker that is of no use, fails its open episodes and puts another in its place."""
         worker.kill()
         self._alive.remove(worker)
@@ -311,10 +307,52 @@ class MultiprocessPool:
                 f"Correct env.factory or env.options, or install what it needs. The last start {what}"
             )
 
-    def _recycle(self, worker: WorkerProcess) -> None:
+    def _recycle(self, worker: Worker) -> None:
         """Moves a worker that has played its share out of the way, and ends one that is out and has no episode."""
         due = 0 < self._recycle_after <= worker.finished
         if due and worker in self._slots and len(self._alive) == len(self._slots):
             self._slots[self._slots.index(worker)] = self._start()
         if worker not in self._slots and not worker.episodes:
             worker.ask_to_close()
+
+
+class MultiprocessPool(WorkerPool):
+    """Spawned worker processes on this machine."""
+
+    def __init__(
+        self,
+        factory: str,
+        options: Mapping[str, Any],
+        *,
+        workers: int,
+        step_timeout_s: float,
+        reset_timeout_s: float,
+        recycle_after: int,
+        startup_allowance_s: float = 30.0,
+        name_states: bool = False,
+    ):
+        """Starts `workers` processes and returns without waiting for them.
+
+        Args:
+            factory, options: of `load_environment`, which every worker calls from this process's working directory.
+            step_timeout_s, reset_timeout_s, recycle_after: see WorkerPool.
+            startup_allowance_s: how much longer than a reset the start of a worker (imports, `make`) may take.
+            name_states: have events say in which state the game is, if the environment can tell.
+        """
+        start = partial(
+            WorkerProcess,
+            factory,
+            dict(options),
+            os.getcwd(),
+            name_states=name_states,
+            startup_s=reset_timeout_s + startup_allowance_s,
+        )
+        super().__init__(
+            factory,
+            start,
+            wait_for_channels,
+            workers=workers,
+            step_timeout_s=step_timeout_s,
+            reset_timeout_s=reset_timeout_s,
+            recycle_after=recycle_after,
+        )

@@ -142,6 +142,8 @@ def test_one_wrong_override_is_one_message(tmp_path, override, message):
         (["batching.row_length=48"], ["batching.row_length: got 48", "2 * sampling.max_action_tokens (48)"]),
         (["algorithm.name=rloo"], ["algorithm.group_size: got 1", "at least 2", "leave-one-out"]),
         (["algorithm.minibatches=9", "rl.tasks_per_iteration=4", "algorithm.group_size=2"], ["got 9", "8 episodes"]),
+        (["rollout.ray_cpus=1.5"], ["rollout.ray_cpus: got 1.5", "set 2"]),
+        (["rollout.ray_address=auto"], ["rollout.ray_address: got 'auto'", "rollout.backend multiprocess", "to ray"]),
         (["rollout.overlap=true"], ["algorithm.importance_cap: got 0", "rollout.overlap"]),
         (["algorithm.dual_clip=0.5"], ["algorithm.dual_clip: got 0.5", "above 1"]),
         (
@@ -177,6 +179,7 @@ def test_rules_between_fields_name_both_and_the_cure(tmp_path, overrides, parts)
         ["sft.demonstrations=0", "sft.batch_episodes=99"],
         ["sft.demonstrations=1", "sft.batch_episodes=1"],  # a tenth of one rounds to none kept back
         ["batching.row_length=49", "sampling.max_action_tokens=24"],
+        ["rollout.ray_address=auto", "rollout.backend=ray", "rollout.ray_cpus=2"],
         ["rollout.overlap=true", "algorithm.importance_cap=1"],
         ["algorithm.dual_clip=3"],
         ["algorithm.kl_place=loss", "algorithm.kl_coef=0"],

@@ -1,4 +1,4 @@
-"""Worker processes end with the process that started them, however that one ends."""
+"""Workers end with the process that started them, however that one ends."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from backends import BACKENDS
 from probe_env import is_alive, wait_until
 
 SCRIPT = """
 import os, signal, sys
-from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.types import Task
 
 if __name__ == "__main__":
-    pool = MultiprocessPool(
-        "probe_env:make", {}, workers=1, step_timeout_s=60, reset_timeout_s=60, recycle_after=0
-    )
+    from backends import pool_maker
+
+    pool = pool_maker(sys.argv[2])(step_timeout_s=60)
     pool.reset(0, Task(id="a", seed=0))
     pool.receive(None)
     for action in ("pid", "sleeper"):
@@ -32,16 +32,17 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("end", "code"), [("raise", 1), ("kill", -signal.SIGKILL)])
-def test_a_parent_that_dies_leaves_no_orphans(tmp_path, end, code):
+def test_a_parent_that_dies_leaves_no_orphans(tmp_path, end, code, backend):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{Path(__file__).parent}"}
+    root, here = Path(__file__).parents[2], Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (root, here.parent, here)))}
     done = subprocess.run(
-        [sys.executable, str(script), end], env=environment, capture_output=True, text=True, timeout=20
+        [sys.executable, str(script), end, backend], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == code, done.stderr
-    pids = [int(line) for line in done.stdout.split()]
+    pids = [int(line) for line in done.stdout.split("\n") if line.isdecimal()]
     assert len(pids) == 2
-    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), seconds=5.0 if backend == "multiprocess" else 20.0)

@@ -1,0 +1,39 @@
+"""Which parts a config asks for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxmtrl.assembly import make_pool
+from jaxmtrl.config.loading import load_config
+from jaxmtrl.errors import ConfigError
+from jaxmtrl.rollout.pool import MultiprocessPool
+from jaxmtrl.types import Task
+
+TOY = Path(__file__).parents[1] / "configs" / "toy.yaml"
+
+
+def test_the_backend_is_processes_unless_the_config_says_otherwise():
+    with make_pool(load_config(TOY, ["rollout.workers=1"])) as pool:
+        assert type(pool) is MultiprocessPool
+
+
+def test_ray_that_is_not_installed_is_named_with_the_cure(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)  # how Python itself says that a module shall not be found
+    monkeypatch.delitem(sys.modules, "jaxmtrl.rollout.ray_pool", raising=False)
+    with pytest.raises(ConfigError, match=r"rollout.backend:\n  - got ray, .* not installed; .*\.\[ray\]"):
+        make_pool(load_config(TOY, ["rollout.backend=ray"]))
+
+
+@pytest.mark.ray
+def test_the_ray_backend_plays_what_the_config_names():
+    from backends import start_cluster
+
+    start_cluster()
+    config = load_config(TOY, ["rollout.backend=ray", "rollout.workers=1", "rollout.ray_cpus=0.5"])
+    with make_pool(config) as pool:
+        pool.reset(0, Task(id="unknown", seed=0))
+        assert pool.receive(60.0)[0].kind in ("observation", "failure")
