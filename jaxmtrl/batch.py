@@ -21,7 +21,9 @@ class TokenBatch:
 
     tokens: Array  # i32 [B, T]
     segment_ids: Array  # i32 [B, T], index of the episode in 0..E-1; -1 on padding
-    positions: Array  # i32 [B, T], restart at 0 with every episode
+    positions: (
+        Array  # i32 [B, T], restart at 0 with every context: an episode has one, or more where turns were dropped
+    )
     action_mask: Array  # bool [B, T], True where the policy sampled the token
     behaviour_logprobs: Array  # f32 [B, T], of the sampler; 0 off-action
     rewards: Array  # f32 [B, T], a turn's reward sits on its last action token
@@ -36,6 +38,11 @@ class TokenBatch:
     def valid(self) -> Array:
         """bool [B, T]: not padding."""
         return self.segment_ids >= 0
+
+    @property
+    def first(self) -> Array:
+        """bool [B, T]: the first token of a context, which nothing predicts."""
+        return self.valid & (self.positions == 0)
 
 
 def as_text(batch: TokenBatch) -> TokenBatch:

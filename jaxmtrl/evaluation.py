@@ -92,6 +92,7 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
         "episode/truncated_share": len(truncated) / max(1, summary.n),
         "episode/failed": float(summary.failed),
         "episode/invalid_action_rate": summary.invalid_action_rate,
+        "episode/context_drops": sum(turn.fresh for e in episodes for turn in e.turns) / max(1, len(episodes)),
         "episode/action_tokens_per_turn": float(np.mean(lengths)) if lengths else float("nan"),
     }
 

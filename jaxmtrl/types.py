@@ -54,7 +54,7 @@ class TurnStop(str, Enum):
 class Turn:
     """One exchange: what was new to read, and what the policy sampled in answer."""
 
-    prompt_ids: np.ndarray  # i32 [P], only the tokens new since the last action
+    prompt_ids: np.ndarray  # i32 [P], only the tokens new since the last action; all of the context where `fresh`
     action_ids: np.ndarray  # i32 [A], exactly as sampled, stop token included if it was sampled
     action_logprobs: np.ndarray  # f32 [A], under the behaviour policy at the sampling temperature
     reward: float
@@ -63,6 +63,7 @@ class Turn:
     action: str = ""  # the text the environment was given, for people
     state: str = ""  # the environment's own name of the state in which the turn began; "" if it has none
     metrics: Mapping[str, float] = field(default_factory=dict)
+    fresh: bool = False  # older turns were dropped before this one, so that its context was read anew
 
 
 @dataclass(frozen=True, kw_only=True)

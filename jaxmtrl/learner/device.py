@@ -129,7 +129,7 @@ def _place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
 
 def _check_first_tokens(batch: TokenBatch) -> None:
     before = np.concatenate([np.full_like(batch.segment_ids[:, :1], -1), batch.segment_ids[:, :-1]], axis=1)
-    unpredicted = batch.action_mask & (before != batch.segment_ids)
+    unpredicted = batch.action_mask & ((before != batch.segment_ids) | batch.first)
     if unpredicted.any():
         row, column = np.argwhere(unpredicted)[0]
         raise ValueError(

@@ -41,12 +41,13 @@ def score(
     """Scores the action tokens and bootstrap columns of packed rows.
 
     Args:
-        rows: [M, T] fields; an action token must have a token of its own episode before it, or it scores 0.
+        rows: [M, T] fields; an action token must have a token of its own context before it, or it scores 0.
         temperature: logits are divided by it, as in sampling.
         entropy_gradient: whether a gradient flows through `entropies`; False saves work in the backward pass.
         noise: key of the network's dropout; None leaves everything in.
     """
-    read = (rows.tokens, rows.positions, rows.segment_ids)
+    contexts = jnp.where(rows.valid, jnp.cumsum(rows.first, axis=1, dtype=jnp.int32), -1)
+    read = (rows.tokens, rows.positions, contexts)
     hidden = constrain_rows(network.hidden(params, *read, noise))  # [M, T, D]
     critic_hidden = network.critic_hidden(params, hidden, *read)
     actions, readout = _readable(rows)
@@ -78,11 +79,11 @@ def score(
 
 
 def _readable(rows: TokenBatch) -> tuple[jax.Array, jax.Array]:
-    """bool [M, T] twice: action tokens that their own episode predicts; those and bootstrap columns."""
+    """bool [M, T] twice: action tokens that their own context predicts; those and bootstrap columns."""
     nothing = jnp.full_like(rows.segment_ids[:, :1], -1)
     previous = jnp.concatenate([nothing, rows.segment_ids[:, :-1]], axis=1)
     inside = previous >= 0
-    actions = rows.action_mask & inside & (previous == rows.segment_ids)
+    actions = rows.action_mask & inside & (previous == rows.segment_ids) & ~rows.first
     # A bootstrap column reads the end of the episode before it, whether or not it is counted as part of it.
     return actions, actions | (rows.bootstrap_mask & inside)
 

@@ -6,17 +6,17 @@ The layer is a tuple index and not an array axis, so that one step writes into e
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 
+from jaxmtrl.models.columns import Columns, empty_columns
 from jaxmtrl.models.decoder import DecoderConfig
 
-Cache = tuple[tuple[jax.Array, jax.Array], ...]
+Cache = tuple[tuple[Columns, Columns], ...]
 
 
 def empty_cache(config: DecoderConfig, *, slots: int, length: int, dtype: str) -> Cache:
-    """A zeroed cache of `slots` rows and `length` columns."""
+    """A zeroed cache of `slots` rows and `length` columns, in float32, bfloat16 or int8."""
     shape = (slots, config.kv_heads, length, config.head_dim)
-    return tuple((jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(config.layers))
+    return tuple((empty_columns(shape, dtype), empty_columns(shape, dtype)) for _ in range(config.layers))
 
 
 def take_rows(cache: Cache, rows: jax.Array, length: int) -> Cache:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxmtrl.models.columns import Columns, read_columns, write_columns
 from jaxmtrl.models.projection import Projections
 from jaxmtrl.models.rope import rotate
 
@@ -83,7 +84,9 @@ class Attention(Projections):
         mixed = attend_rows(query, key, value, segment_ids)
         return self.through("out", "btnh,nhd->btd", mixed, noise)
 
-    def cached(self, x: Array, positions: Array, cache: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+    def cached(
+        self, x: Array, positions: Array, cache: tuple[Columns, Columns]
+    ) -> tuple[Array, tuple[Columns, Columns]]:
         """Writes T new keys and values into the cache and attends to what each token may see of it.
 
         Args:
@@ -94,9 +97,8 @@ class Attention(Projections):
         query, key, value = self.project(x, positions)
         keys, values = cache
         rows = jnp.arange(x.shape[0])[:, None]
-        keys = keys.at[rows, :, positions].set(key.astype(keys.dtype), mode="drop")
-        values = values.at[rows, :, positions].set(value.astype(values.dtype), mode="drop")
-        mixed = attend_cache(query, keys, values, positions)
+        keys, values = write_columns(keys, rows, positions, key), write_columns(values, rows, positions, value)
+        mixed = attend_cache(query, read_columns(keys, x.dtype), read_columns(values, x.dtype), positions)
         return self.through("out", "btnh,nhd->btd", mixed), (keys, values)
 
 
@@ -183,7 +185,9 @@ class Block(nnx.Module):
         x = x + self.attention(self.attention_norm(x), positions, segment_ids, one)
         return x + self.mlp(self.mlp_norm(x), other)
 
-    def cached(self, x: Array, positions: Array, cache: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+    def cached(
+        self, x: Array, positions: Array, cache: tuple[Columns, Columns]
+    ) -> tuple[Array, tuple[Columns, Columns]]:
         """As `__call__`, over a cache; see `Attention.cached`."""
         mixed, cache = self.attention.cached(self.attention_norm(x), positions, cache)
         x = x + mixed

@@ -45,6 +45,7 @@ class SlotEngine(Protocol):
     def busy(self) -> bool: ...
     def open(self, seed: Sequence[int], temperature: float) -> int: ...
     def close(self, slot: int) -> None: ...
+    def rewind(self, slot: int) -> None: ...
     def room(self, slot: int) -> int: ...
     def submit(self, slot: int, ids: np.ndarray) -> None: ...
     def step(self) -> Sequence[SampledAction]: ...
@@ -103,11 +104,14 @@ class Player:
         open_episodes: int,
         max_action_tokens: int,
         max_failed_share: float,
+        keep_tokens: int = 0,
     ):
         """
         Args:
             open_episodes: episodes open at once.
             max_action_tokens: cap of one action.
+            keep_tokens: an episode that outgrows its slot goes on with at most so many of its tokens, its oldest turns
+                dropped; 0 truncates it.
             max_failed_share: share of failed episodes in one call of `play` above which it raises.
         """
         self._engine = engine
@@ -118,6 +122,7 @@ class Player:
         self._open_episodes = open_episodes
         self._max_action_tokens = max_action_tokens
         self._max_failed_share = max_failed_share
+        self._keep_tokens = keep_tokens
         self._next_id = 0
 
     def play(
@@ -237,8 +242,14 @@ class _Batch:
         state = self._open[episode]
         slot = state.slot
         assert slot is not None
-        length = state.transcript.length + self._player._max_action_tokens
-        outgrown = self._max_tokens is not None and length > self._max_tokens
+        cap = self._player._max_action_tokens
+        if len(ids) > self._engine.room(slot) and self._player._keep_tokens:
+            longest = None if self._max_tokens is None else self._max_tokens - cap
+            shorter = state.transcript.drop_turns(self._player._keep_tokens, longest)
+            if shorter is not None:
+                ids = shorter
+                self._engine.rewind(slot)
+        outgrown = self._max_tokens is not None and state.transcript.length + cap > self._max_tokens
         if outgrown or len(ids) > self._engine.room(slot):
             self._end(episode, EpisodeStop.TRUNCATED)
         else:

@@ -27,9 +27,10 @@ def pack(
     """Packs episodes into rows, longest first, each into the first row that has room.
 
     An episode's columns are, turn by turn, the prompt and then the action tokens, with the turn's reward on its last
-    action token. A truncated episode goes on with what was read last and one bootstrap column, whose value stands for
-    what was cut off; a finished one ends with its last action token. Episodes that failed, and episodes in which
-    nothing was sampled, are left out.
+    action token. Where turns were dropped on the way, its next context follows the one before, positions from 0: credit
+    flows on, attention does not. A truncated episode goes on with what was read last and one bootstrap column, whose
+    value stands for what was cut off; a finished one ends with its last action token. Episodes that failed, and
+    episodes in which nothing was sampled, are left out.
 
     Args:
         episodes: in the order that gives them their index, which becomes their segment id. Sort them by (group,
@@ -68,7 +69,7 @@ def pack(
         span = slice(start, start + lengths[index])
         batch.tokens[row, span] = columns.tokens
         batch.segment_ids[row, span] = index
-        batch.positions[row, span] = np.arange(lengths[index])
+        batch.positions[row, span] = columns.positions
         batch.action_mask[row, span] = columns.turn_ids >= 0
         batch.behaviour_logprobs[row, span] = columns.logprobs
         batch.rewards[row, span] = columns.rewards
@@ -104,6 +105,7 @@ class _Columns:
     logprobs: np.ndarray  # f32 [n], 0 off-action
     rewards: np.ndarray  # f32 [n], on last action tokens
     turn_ids: np.ndarray  # i32 [n], -1 off-action
+    positions: np.ndarray  # i32 [n], in the context; 0 where one begins
 
 
 def _columns(episode: Episode, pad_id: int) -> _Columns:
@@ -112,6 +114,7 @@ def _columns(episode: Episode, pad_id: int) -> _Columns:
     tokens = np.full(length, pad_id, np.int32)
     logprobs, rewards = np.zeros(length, np.float32), np.zeros(length, np.float32)
     turn_ids = np.full(length, -1, np.int32)
+    positions = np.arange(length, dtype=np.int32)
     at, last_action = 0, None
     for number, turn in enumerate(episode.turns):
         start = at + len(turn.prompt_ids)
@@ -120,6 +123,8 @@ def _columns(episode: Episode, pad_id: int) -> _Columns:
             tokens[at:start], tokens[start:stop] = turn.prompt_ids, turn.action_ids
             logprobs[start:stop] = turn.action_logprobs
             turn_ids[start:stop] = number
+            if turn.fresh:
+                positions[at:] = np.arange(length - at)
             at = stop
         if len(turn.action_ids):
             last_action = stop - 1
@@ -129,7 +134,7 @@ def _columns(episode: Episode, pad_id: int) -> _Columns:
             rewards[last_action] += turn.reward
     if episode.stop is EpisodeStop.TRUNCATED:
         tokens[at : at + len(episode.tail_ids)] = episode.tail_ids
-    return _Columns(tokens=tokens, logprobs=logprobs, rewards=rewards, turn_ids=turn_ids)
+    return _Columns(tokens=tokens, logprobs=logprobs, rewards=rewards, turn_ids=turn_ids, positions=positions)
 
 
 def _anchor_ids(episode: Episode, turn_ids: np.ndarray, anchors: dict[tuple[int, str], int]) -> np.ndarray:

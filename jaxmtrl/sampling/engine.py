@@ -129,6 +129,13 @@ class Engine:
         self._heads.pop(slot, None)
         self._free.append(slot)
 
+    def rewind(self, slot: int) -> None:
+        """Empties the cache of a slot between two actions; its episode goes on, and so do its draws."""
+        if slot in self._playing or any(prompt.slot == slot for prompt in self._queue):
+            raise RuntimeError(f"slot {slot} is in the middle of an action")
+        self._cached[slot], self._carry[slot] = 0, np.zeros(0, np.int32)
+        self._heads.pop(slot, None)
+
     def room(self, slot: int) -> int:
         """Cache columns left for new prompt tokens and the action together."""
         return int(self._section.cache_length - self._cached[slot] - len(self._carry[slot]))

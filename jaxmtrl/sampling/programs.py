@@ -198,8 +198,9 @@ class Programs:
 
 def _empty_state(network: Network, section: SamplingSection) -> SlotState:
     slots, cap = section.slots, section.max_action_tokens
+    dtype = network.config.compute_dtype if section.cache_dtype == "auto" else section.cache_dtype
     return SlotState(
-        cache=empty_cache(network.config, slots=slots, length=section.cache_length, dtype=network.config.compute_dtype),
+        cache=empty_cache(network.config, slots=slots, length=section.cache_length, dtype=dtype),
         tokens=jnp.zeros((slots, cap), jnp.int32),
         logprobs=jnp.zeros((slots, cap), jnp.float32),
         emitted=jnp.ones((slots,), jnp.int32),

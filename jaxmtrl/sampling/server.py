@@ -105,6 +105,10 @@ class ServerEngine:
             answer.cancel()
         self._free.append(slot)
 
+    def rewind(self, slot: int) -> None:
+        """Forgets what a slot has read; its episode goes on."""
+        self._slots[slot].ids = []
+
     def room(self, slot: int) -> int:
         """Tokens left for a new prompt and an action together."""
         return self._length - len(self._slots[slot].ids)

@@ -37,6 +37,7 @@ class Transcript:
         self._observation: str | None = None  # read, but not yet answered
         self._state = ""  # of the environment when it said so
         self._prompt_ids = _frozen([])
+        self._fresh = False  # the prompt is a whole context
         self._rewarded = True  # the last action
         self._length = 0
 
@@ -49,13 +50,46 @@ class Transcript:
         if self._observation is not None:
             raise ValueError("observe was called twice without an action between.")
         if self._turns:
-            stopped = self._turns[-1].stop is TurnStop.STOP_TOKEN
-            ids = self._template.next_prompt(text, stopped=stopped)
+            ids = self._after(self._turns[-1], text)
         else:
             ids = self._template.first_prompt(self._system_prompt, text)
-        self._observation, self._state, self._prompt_ids = text, state, _frozen(ids)
+        self._observation, self._state, self._prompt_ids, self._fresh = text, state, _frozen(ids), False
         self._length += len(ids)
         return self._prompt_ids
+
+    def drop_turns(self, limit: int, longest: int | None = None) -> np.ndarray | None:
+        """Begins a new context in place of the last `observe`: what was said first, and as much of the end as fits.
+
+        The first exchange stays, since it tells the task; the turns after it go, oldest first, until no more than
+        `limit` tokens are left. Sampled actions keep their ids; prompts are put together of the same texts.
+
+        Args:
+            limit: tokens of the new context.
+            longest: the most tokens that the ledger may then have, both contexts counted; None as many as it takes.
+
+        Returns:
+            The whole new context, i32 [P], to be read into an empty cache; None, and nothing changes, if there is no
+            turn to drop, or even without any that may go one of the limits is passed.
+        """
+        if self._observation is None:
+            raise ValueError("turns are dropped before an action; call observe first.")
+        if len(self._turns) < 2:
+            return None
+        first = self._turns[0]
+        for oldest in range(2, len(self._turns) + 1):
+            kept = [first, *self._turns[oldest:]]
+            spans = [first.prompt_ids, first.action_ids]
+            for before, turn in zip(kept, kept[1:]):
+                spans += [self._after(before, turn.observation), turn.action_ids]
+            ids = np.concatenate([*spans, self._after(kept[-1], self._observation)])
+            length = self._length + len(ids) - len(self._prompt_ids)
+            if len(ids) <= limit and (longest is None or length <= longest):
+                self._prompt_ids, self._fresh, self._length = _frozen(ids), True, length
+                return self._prompt_ids
+        return None
+
+    def _after(self, turn: Turn, observation: str) -> np.ndarray:
+        return self._template.next_prompt(observation, stopped=turn.stop is TurnStop.STOP_TOKEN)
 
     def act(
         self, action_ids: Sequence[int] | np.ndarray, logprobs: Sequence[float] | np.ndarray, stop: TurnStop
@@ -103,7 +137,7 @@ class Transcript:
 
     @property
     def ids(self) -> np.ndarray:
-        """i32 [n], the whole episode so far, in the order the model saw it."""
+        """i32 [n], the whole episode so far, in the order the model saw it, one context after the other."""
         spans = [ids for turn in self._turns for ids in (turn.prompt_ids, turn.action_ids)]
         return np.concatenate([*spans, self.tail_ids])
 
@@ -146,6 +180,7 @@ class Transcript:
             observation=self._observation or "",
             action=text,
             state=self._state,
+            fresh=self._fresh,
         )
         self._turns.append(turn)
         self._observation, self._rewarded = None, False

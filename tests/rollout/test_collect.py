@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 import tiny
 
 from jaxmtrl.envs.base import load_environment
 from jaxmtrl.errors import EnvironmentFailure, TooManyFailures
+from jaxmtrl.learner.score import score
 from jaxmtrl.rollout.collect import Player, seeded_plays
 from jaxmtrl.rollout.demonstrate import demonstrate, explore, scripted_episode
 from jaxmtrl.rollout.pack import pack
@@ -68,7 +70,7 @@ def test_states_are_named_only_where_they_are_wanted(engine):
     assert (pack([episode], row_length=1024).anchor_ids == -1).all()
 
 
-def make_player(engine, pool, *, max_failed_share=1.0, open_episodes=5):
+def make_player(engine, pool, *, max_failed_share=1.0, open_episodes=5, keep_tokens=0):
     return Player(
         engine,
         pool,
@@ -78,6 +80,7 @@ def make_player(engine, pool, *, max_failed_share=1.0, open_episodes=5):
         open_episodes=open_episodes,
         max_action_tokens=tiny.SAMPLING.max_action_tokens,
         max_failed_share=max_failed_share,
+        keep_tokens=keep_tokens,
     )
 
 
@@ -127,6 +130,34 @@ def test_an_episode_whose_next_prompt_has_no_room_is_truncated_not_lost(engine):
     assert episode.stop is EpisodeStop.TRUNCATED
     played = sum(len(turn.prompt_ids) + len(turn.action_ids) for turn in episode.turns)
     assert played <= SAMPLING["cache_length"] + 1 < played + len(episode.tail_ids)
+
+
+def test_an_episode_that_outgrows_its_slot_may_go_on_without_its_oldest_turns(engine):
+    """Told, not silent; the first observation stays; every action is scored as it was sampled."""
+    options = {"max_steps": 32}
+    task = load_environment(TOY, options).split("train").tasks[0]
+    with make_pool(options=options) as pool:
+        player = make_player(engine, pool, keep_tokens=400)
+        episode = player.play(seeded_plays([task], group_size=1, seed=(0,)), temperature=1.0)[0]
+        short = player.play(seeded_plays([task], group_size=1, seed=(0,)), temperature=1.0, max_tokens=1000)[0]
+    assert episode.stop is EpisodeStop.TRUNCATED and len(episode.turns) == 32  # by its steps
+    drops = [number for number, turn in enumerate(episode.turns) if turn.fresh]
+    assert len(drops) >= 2
+    opening = episode.turns[0].prompt_ids
+    for number in drops:
+        prompt = episode.turns[number].prompt_ids
+        assert len(prompt) <= 400 and prompt[: len(opening)].tolist() == opening.tolist()
+    assert 3 * len(drops) < len(episode.turns)  # in large jumps
+
+    batch = pack([episode], row_length=4096)
+    rows = batch.replace(group_ids=np.zeros(1, np.int32))
+    scored = jax.jit(lambda rows: score(tiny.network(), tiny.params(), rows, temperature=1.0))(rows)
+    mask = batch.action_mask
+    np.testing.assert_allclose(np.asarray(scored.logprobs)[mask], batch.behaviour_logprobs[mask], atol=1e-4)
+
+    assert sum(len(turn.prompt_ids) + len(turn.action_ids) for turn in short.turns) + len(short.tail_ids) <= 1000
+    assert short.stop is EpisodeStop.TRUNCATED and len(short.turns) < 32
+    assert len(short.tail_ids) < 100  # what was read last, and not a whole new context
 
 
 def faulty_tasks(*faults):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -90,6 +91,17 @@ def test_every_column_of_a_small_batch():
     np.testing.assert_array_equal(batch.rewards, [[0, 0, 0, 0.5, 0, 1, 0, 0, 0.25, 0, 0, 0, 0, 0]])
     np.testing.assert_array_equal(batch.group_ids, [4, 2])
     np.testing.assert_array_equal(batch.valid, np.arange(14)[None] < 12)
+
+
+def test_a_fresh_context_starts_its_positions_anew_and_stays_the_same_episode():
+    first, second = turn([5, 6], [7], reward=0.25), replace(turn([5, 6, 8], [9, 10], reward=1.0), fresh=True)
+    batch = pack([episode(first, second, turn([11], [12]))], row_length=12)
+    np.testing.assert_array_equal(batch.tokens, [[5, 6, 7, 5, 6, 8, 9, 10, 11, 12, 0, 0]])
+    np.testing.assert_array_equal(batch.positions, [[0, 1, 2, 0, 1, 2, 3, 4, 5, 6, 0, 0]])
+    np.testing.assert_array_equal(batch.segment_ids, [[0] * 10 + [-1] * 2])
+    np.testing.assert_array_equal(np.flatnonzero(batch.first[0]), [0, 3])
+    np.testing.assert_array_equal(batch.turn_ids, [[-1, -1, 0, -1, -1, -1, 1, 1, -1, 2, -1, -1]])
+    np.testing.assert_array_equal(batch.rewards[0, [2, 7]], [0.25, 1.0])
 
 
 def test_dtypes_are_those_of_the_border():

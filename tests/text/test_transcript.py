@@ -224,3 +224,56 @@ def test_calls_out_of_order_are_mistakes():
     transcript.observe("Wall.")
     with pytest.raises(ValueError, match="never rewarded"):
         transcript.act([END], [0.0], STOP)
+
+
+def played(turns: int, *, cut: int = -1) -> Transcript:
+    """Turns "o1." "a1" … of one length, the action number `cut` cut by the cap, and an observation to answer."""
+    transcript = begun(system="Win.")
+    for number in range(turns):
+        ids = BYTE.encode(f"a{number}").tolist()
+        act(transcript, ids if number == cut else [*ids, END], LENGTH if number == cut else STOP)
+        transcript.observe(f"o{number + 1}.")
+    return transcript
+
+
+def test_dropped_turns_leave_the_first_exchange_and_the_end():
+    """Of four turns two go, as the limit holds two; what is left reads as if they had never been."""
+    transcript = played(4)
+    before, spoken = transcript.length, len(transcript.tail_ids)
+    wanted = begun(system="Win.")
+    for number, following in ((0, "o3."), (3, "o4.")):
+        act(wanted, [*BYTE.encode(f"a{number}").tolist(), END], STOP)
+        wanted.observe(following)
+    ids = transcript.drop_turns(limit=wanted.length)
+    assert ids is not None and ids.tolist() == wanted.ids.tolist() == transcript.tail_ids.tolist()
+    assert transcript.length == before - spoken + len(ids) == len(transcript.ids)
+    act(transcript, [65, END], STOP)
+    assert [turn.fresh for turn in transcript.turns] == [False] * 4 + [True]
+    assert transcript.turns[-1].prompt_ids.tolist() == ids.tolist() and transcript.turns[-1].observation == "o4."
+    transcript.observe("o5.")  # and only what is new again
+    assert transcript.tail_ids.tolist() == TEMPLATE.next_prompt("o5.", stopped=True).tolist()
+
+
+@pytest.mark.parametrize("cut", [0, 2])
+def test_a_turn_end_that_the_cap_cost_comes_where_it_belongs(cut: int):
+    """Whichever action now stands before an observation decides, not the one that stood there when it was read."""
+    transcript = played(4, cut=cut)
+    ids = transcript.drop_turns(limit=transcript.length - 30)
+    assert ids is not None
+    text = BYTE.decode(np.where(ids == END, ord("#"), np.where(ids == START, ord("@"), ids))).replace("\n", "")
+    assert text.count("#@user") == text.count("@user") == 3  # every message before an observation is ended, once
+    assert "##" not in text and "a0#@usero3." in text
+
+
+def test_nothing_is_dropped_where_nothing_would_be_won():
+    transcript = played(1)
+    assert transcript.drop_turns(limit=10_000) is None  # the only turn is the first exchange
+    transcript = played(3)
+    before = transcript.ids.tolist()
+    assert transcript.drop_turns(limit=20) is None  # the first exchange alone is longer
+    assert transcript.drop_turns(limit=10_000, longest=transcript.length) is None  # the ledger would grow
+    assert transcript.ids.tolist() == before
+    act(transcript, [65, END], STOP)
+    assert not transcript.turns[-1].fresh
+    with pytest.raises(ValueError, match="observe first"):
+        transcript.drop_turns(limit=10_000)
