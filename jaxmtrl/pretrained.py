@@ -7,6 +7,7 @@ where the model's folder is gone; the weights are read once, when the run begins
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -88,10 +89,21 @@ def pretrained_policy(config: Config, network: Network, mesh: Mesh, say: Callabl
     return policy
 
 
-def frozen_base(config: Config, folder: RunFolder, network: Network, mesh: Mesh, say: Callable[[str], None]) -> Params:
+def frozen_base(
+    config: Config,
+    folder: RunFolder,
+    network: Network,
+    mesh: Mesh,
+    say: Callable[[str], None],
+    *,
+    training: bool,
+) -> Params:
     """What lies under the adapters, placed and, by config, quantised: `network.init_base`; {} without adapters.
 
     Of `model.from_pretrained`, quantised matrix by matrix while it is read; random by the run's seed without it.
+
+    Args:
+        training: which weights they are is noted in the run's folder, until something has been learnt over them.
 
     Raises:
         ModelFolderError: the folder is gone, its weights do not fit, or are others than those the run began with.
@@ -108,33 +120,62 @@ def frozen_base(config: Config, folder: RunFolder, network: Network, mesh: Mesh,
         where = parameter_at(shardings["base"], path)
         return jax.jit(lambda x: network.as_frozen(path[-1], x), out_shardings=where, donate_argnums=0)(weight)
 
-    source = _same_weights(locate(name), folder.tokenizer / BASE)
+    source, found = _base_folder(name, folder)
+    beginning = training and not folder.holds_work
+    if not beginning:
+        _check_base(source, found, folder)
     base = load_policy(source, network.whole, mesh, keep)
+    if beginning:
+        write_json(folder.tokenizer / BASE, {"from_pretrained": str(source.absolute()), "sha256": found})
     how = "" if config.lora.frozen == "whole" else f", matrices in {config.lora.frozen}"
     say(f"frozen: {parameter_count(network.whole.shapes()['policy']):,} parameters from {name}{how}")
     return {"base": base}
 
 
-def _same_weights(source: Path, noted: Path) -> Path:
-    """The folder, if its weights are those that the run noted when it began; notes them the first time."""
-    found = safetensors_files.fingerprint(source)
-    if not noted.exists():
-        write_json(noted, {"from_pretrained": str(source), "sha256": found})
-    elif read_json(noted).get("sha256") != found:
+def _base_folder(name: str, folder: RunFolder) -> tuple[Path, str]:
+    """Where the weights under a run's adapters lie, and their fingerprint."""
+    try:
+        source = locate(name)
+        return source, safetensors_files.fingerprint(source)
+    except ModelFolderError as err:
         raise ModelFolderError(
-            f"the weights in {source} are not those that this run's adapters were trained on; put those back, or "
-            "choose another run.name."
+            f"{folder.path} trains adapters and keeps no other weights, so it wants model.from_pretrained: {err} Put "
+            f"the model back, or write its new place into the config and into {folder.path / CONFIG_FILE}."
+        ) from err
+
+
+def _check_base(source: Path, found: str, folder: RunFolder) -> None:
+    """Raises ModelFolderError unless the weights in `source` are those that the run has noted."""
+    noted = folder.tokenizer / BASE
+    try:
+        begun = json.loads(noted.read_text(encoding="utf-8"))["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        raise ModelFolderError(
+            f"{noted} cannot be read ({err!r}), so nobody knows over which weights {folder.path} trained its adapters. "
+            "Put the file back, or train under another run.name."
+        ) from err
+    if begun != found:
+        raise ModelFolderError(
+            f"the weights in {source} are not those that the adapters of {folder.path} were trained on; put those "
+            "back, or choose another run.name."
         )
-    return source
 
 
 def text_folder(config: Config) -> Path:
-    """Where the small files of the config's published model lie: the run's own copy, or the model's folder."""
+    """Where the small files of the config's published model lie: the run's own copy, or the model's folder.
+
+    As long as nothing has been learnt that is the model's folder, which may have been mended since it was copied.
+    """
     run = RunFolder(Path(config.run.dir) / config.run.name)
-    kept = run.tokenizer / CONFIG
-    if kept.exists() and _begun_with(run.path / CONFIG_FILE) == config.model.from_pretrained:
+    name = config.model.from_pretrained
+    if not (run.tokenizer / CONFIG).exists() or _begun_with(run.path / CONFIG_FILE) != name:
+        return locate(name)
+    if run.holds_work:
         return run.tokenizer
-    return locate(config.model.from_pretrained)
+    try:
+        return locate(name)
+    except ModelFolderError:
+        return run.tokenizer
 
 
 def _begun_with(stored: Path) -> str | None:
@@ -147,10 +188,10 @@ def _begun_with(stored: Path) -> str | None:
 
 
 def keep_text(config: Config, folder: RunFolder) -> None:
-    """Copies the small files into the run's tokenizer folder, all of them or none; does nothing a second time."""
-    if (folder.tokenizer / CONFIG).exists():
+    """Copies the small files into the run's tokenizer folder, all of them or none; nothing once it has learnt."""
+    source = text_folder(config)
+    if source == folder.tokenizer:
         return
-    source = locate(config.model.from_pretrained)
     unfinished = folder.tokenizer.with_name(f".{folder.tokenizer.name}.{os.getpid()}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

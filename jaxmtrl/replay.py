@@ -177,7 +177,7 @@ def export_run(run: str | Path, target: str | Path, *, policy: str, dtype: str, 
         export_adapters(Path(target), network, learnt, base_name=source, source=folder.tokenizer, dtype=dtype)
         return
     if network.adapted:
-        base = frozen_base(config, folder, network, mesh, lambda said: None)
+        base = frozen_base(config, folder, network, mesh, lambda said: None, training=False)
         network, learnt = network.whole, merged(network, base["base"], learnt)
     with tempfile.TemporaryDirectory() as made:
         if not pretrained:

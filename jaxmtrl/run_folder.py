@@ -26,7 +26,16 @@ CONFIG_FILE = "config.yaml"
 RESULT_FILE = "result.json"
 LOCK_FILE = ".lock"
 # Fields that change what a person sees or how fast it goes, never what is learnt; a resumed run may change them.
-_FREE_FIELDS = ("run.dir", "run.compilation_cache", "log.", "rollout.workers", "checkpoint.keep")
+_FREE_FIELDS = (
+    "run.dir",
+    "run.compilation_cache",
+    "log.",
+    "rollout.workers",
+    "rollout.backend",
+    "rollout.ray_address",
+    "rollout.ray_cpus",
+    "checkpoint.keep",
+)
 
 
 class RunFolder:
@@ -72,6 +81,11 @@ class RunFolder:
             raise
         return cls(path, lock)
 
+    @property
+    def holds_work(self) -> bool:
+        """Whether anything has been learnt in it."""
+        return _holds_work(self.path)
+
     def close(self) -> None:
         """Lets other processes have the folder."""
         if self._lock is not None:
@@ -108,7 +122,19 @@ def _differences(stored: Path, config: Config) -> list[str]:
         raise ResumeError(f"{stored} holds no config any more; put it back, or remove the folder.")
     # Through JSON, so that a tuple in memory and a list in the file are the same thing.
     given = json.loads(json.dumps(config_to_dict(config)))
-    return [d for d in differing_fields(before, given) if not d.startswith(_FREE_FIELDS)]
+    defaults = json.loads(json.dumps(config_to_dict(Config(run=config.run, env=config.env))))
+    return [d for d in differing_fields(_filled(before, defaults), given) if not d.startswith(_FREE_FIELDS)]
+
+
+def _filled(stored: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """A config as it was stored, with the defaults of fields that there were not yet when it was."""
+    filled = dict(stored)
+    for name, default in defaults.items():
+        if name not in filled:
+            filled[name] = default
+        elif isinstance(default, dict) and isinstance(filled[name], dict):
+            filled[name] = _filled(filled[name], default)
+    return filled
 
 
 def _holds_work(path: Path) -> bool:

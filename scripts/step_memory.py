@@ -18,14 +18,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmtrl.assembly import make_optimizers
+from jaxmtrl.assembly import make_learner, make_optimizers
 from jaxmtrl.batch import Targets, TokenBatch
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import Config
 from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.learner.device import micro_batch_order, put_batch
 from jaxmtrl.learner.objective import Kind
-from jaxmtrl.learner.programs import Learner
 from jaxmtrl.learner.state import abstract_base, abstract_state
 from jaxmtrl.models.decoder import Network, parameter_count
 from jaxmtrl.parallel.mesh import make_mesh
@@ -58,15 +57,7 @@ def step_memory(config: Config, kind: Kind) -> dict[str, Any]:
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     network = Network.from_section(config.model, config.text.vocab_size, dtype, config.lora)
     optimizers, base = make_optimizers(config, network), abstract_base(network, mesh)
-    learner = Learner(
-        network,
-        mesh,
-        optimizers=optimizers,
-        algorithm=config.algorithm,
-        temperature=config.sampling.temperature,
-        base=base,
-        dropout_seed=0 if config.lora.dropout else None,
-    )
+    learner = make_learner(config, network, mesh, base, optimizers)
     state = abstract_state(network, optimizers[kind], mesh)
     rows = config.sft.batch_episodes if kind == "sft" else config.rl.tasks_per_iteration * config.algorithm.group_size
     host = full_rows(rows, config.batching.row_length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from jaxmtrl.errors import ConfigError, ModelFolderError, TokenizerError
 from jaxmtrl.learner.optimizer import make_optimizer
 from jaxmtrl.learner.state import init_state
 from jaxmtrl.models.decoder import Network
-from jaxmtrl.pretrained import keep_text, pretrained_policy, read_text, resolve
+from jaxmtrl.models.huggingface import export_policy
+from jaxmtrl.models.quantised import dequantise
+from jaxmtrl.pretrained import frozen_base, keep_text, pretrained_policy, read_text, resolve
 from jaxmtrl.run_folder import RunFolder
 
 
@@ -128,3 +131,88 @@ def test_a_state_begins_with_the_folders_weights(folder, tmp_path):
     state = init_state(network, optimizer, tiny.one_device(), jax.random.key(0), loaded)
     jax.tree.map(np.testing.assert_array_equal, state.params["policy"], model_folder.policy())
     np.testing.assert_array_equal(state.params["critic"]["outer"], 0.0)
+
+
+def base_of(config, run: RunFolder, *, training: bool):
+    network = Network.from_section(config.model, config.text.vocab_size, "float32", config.lora)
+    return frozen_base(config, run, network, tiny.one_device(), lambda said: None, training=training)
+
+
+def adapted_run(folder, tmp_path, *overrides: str):
+    config = resolve(config_of(folder, tmp_path, "lora.rank=2", *overrides))
+    run = RunFolder.open(config)
+    run.close()
+    keep_text(config, run)
+    return config, run
+
+
+def learnt(run: RunFolder) -> None:
+    """As if a step had been taken."""
+    (run.path / "metrics.jsonl").write_text("{}")
+
+
+@pytest.mark.parametrize("frozen", ["whole", "int8"])
+def test_a_base_is_the_folders_weights_and_is_noted(folder, tmp_path, frozen):
+    config, run = adapted_run(folder, tmp_path, f"lora.frozen={frozen}")
+    base = base_of(config, run, training=True)["base"]
+    gate, wanted = base["layers"]["mlp"]["gate"], model_folder.policy()["layers"]["mlp"]["gate"]
+    np.testing.assert_allclose(
+        gate if frozen == "whole" else dequantise(gate), wanted, atol=0 if frozen == "whole" else 0.01
+    )
+    learnt(run)
+    jax.tree.map(np.testing.assert_array_equal, base_of(config, run, training=True)["base"], base)
+    jax.tree.map(np.testing.assert_array_equal, base_of(config, run, training=False)["base"], base)
+
+
+def test_a_base_that_was_mended_before_anything_was_learnt_is_taken(folder, tmp_path):
+    """The first try met half a file, as a download that was cut leaves it."""
+    mine = shutil.copytree(folder, tmp_path / "mine")
+    config, run = adapted_run(mine, tmp_path)
+    weights = mine / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelFolderError, match="cut short"):
+        base_of(config, run, training=True)
+    weights.write_bytes(whole)
+    base_of(config, run, training=True)
+
+
+def test_other_weights_than_those_learnt_over_are_refused(folder, tmp_path):
+    """One number in the middle of one tensor of the middle of the file is not seen; the ends of every tensor are."""
+    mine = shutil.copytree(folder, tmp_path / "mine")
+    config, run = adapted_run(mine, tmp_path)
+    base_of(config, run, training=True)
+    learnt(run)
+    policy = model_folder.policy()
+    policy["layers"]["mlp"]["up"] = policy["layers"]["mlp"]["up"] + 0.01  # merged adapters may touch nothing else
+    shutil.rmtree(mine)
+    export_policy(mine, model_folder.network(), policy, source=None, dtype="float32", stop_ids=[258, 263], longest=512)
+    for training in (True, False):
+        with pytest.raises(ModelFolderError, match="are not those that the adapters"):
+            base_of(config, run, training=training)
+    note = run.tokenizer / "base_weights.json"
+    for damaged in ("{", "[]", "{}"):
+        note.write_text(damaged)
+        with pytest.raises(ModelFolderError, match="Put the file back, or train under another run.name"):
+            base_of(config, run, training=False)
+    note.unlink()
+    with pytest.raises(ModelFolderError, match="nobody knows over which weights"):
+        base_of(config, run, training=True)
+    assert not note.exists()
+    shutil.rmtree(mine)
+    with pytest.raises(ModelFolderError, match="keeps no other weights, so it wants model.from_pretrained"):
+        base_of(config, run, training=False)
+
+
+def test_a_folder_that_was_mended_before_anything_was_learnt_is_read_again(folder, tmp_path):
+    mine = shutil.copytree(folder, tmp_path / "mine")
+    config, run = adapted_run(mine, tmp_path)
+    said = json.loads((mine / "config.json").read_text())
+    (mine / "config.json").write_text(json.dumps(said | {"rope_theta": 5e5, "rope_parameters": None}))
+    again = resolve(config_of(mine, tmp_path, "lora.rank=2"))
+    assert (config.model.rope_theta, again.model.rope_theta) == (1e6, 5e5)
+    RunFolder.open(again).close()
+    keep_text(again, run)
+    learnt(run)
+    (mine / "config.json").write_text("{")
+    assert resolve(config_of(mine, tmp_path, "lora.rank=2")) == again  # from here on its own copy counts

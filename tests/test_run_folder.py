@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.errors import ResumeError
@@ -35,6 +36,18 @@ def test_another_config_is_refused_once_a_step_was_taken(tmp_path):
     opened(tmp_path, "log.episodes=9")  # what a person sees may change
     with pytest.raises(ResumeError, match=r"rl.iterations: 4 in the run folder, 5 given"):
         RunFolder.open(config(tmp_path, "rl.iterations=5"))
+
+
+def test_a_run_of_before_a_setting_was_there_goes_on_by_its_default(tmp_path):
+    run = opened(tmp_path)
+    (run.path / "metrics.jsonl").write_text('{"stage": "rl", "step": 1}\n')
+    stored = yaml.safe_load((run.path / "config.yaml").read_text())
+    del stored["lora"], stored["algorithm"]["kl_reference"]
+    (run.path / "config.yaml").write_text(yaml.safe_dump(stored))
+    with pytest.raises(ResumeError, match="algorithm.kl_reference: null in the run folder"):
+        RunFolder.open(config(tmp_path, "algorithm.kl_reference=base"))
+    opened(tmp_path)
+    assert "kl_reference: null" in (run.path / "config.yaml").read_text()
 
 
 def test_a_folder_in_which_nothing_was_learnt_is_taken_over(tmp_path):

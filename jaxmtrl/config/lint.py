@@ -195,6 +195,19 @@ def _the_reference_has_seen_the_demonstrations(config: Config) -> str | None:
 
 
 @_rule
+def _an_adapter_is_narrower_than_its_weight(config: Config) -> str | None:
+    rank, model = config.lora.rank, config.model
+    narrow = {"key", "value"} & set(config.lora.targets)
+    width = min(model.embed, model.kv_heads * model.head_dim) if narrow else model.embed
+    if rank < width:
+        return None
+    return (
+        f"lora.rank: {rank} with weights of {width} inputs or outputs. Adapters of that rank have more parameters than "
+        "the weights they stand beside, and can say no more. Set 8 to 64, or lora.rank 0 to train the weights."
+    )
+
+
+@_rule
 def _adapters_want_trained_weights(config: Config) -> str | None:
     if config.lora.rank == 0 or config.model.from_pretrained:
         return None
@@ -218,6 +231,18 @@ def _group_normalisation_wants_the_kl_in_the_loss(config: Config) -> str | None:
 
 
 # The policy loss
+
+
+@_rule
+def _dropped_turns_want_long_rows(config: Config) -> str | None:
+    rows, cache = config.batching.row_length, config.sampling.cache_length
+    if config.sampling.context == "stop" or rows > 2 * cache:
+        return None
+    return (
+        f"sampling.context: drop with batching.row_length {rows} and sampling.cache_length {cache}. A training episode "
+        "lies in one row with all its contexts, and each drop reads one anew: the row ends before much was dropped. "
+        f"Set batching.row_length to {4 * cache} or more."
+    )
 
 
 @_rule

@@ -20,7 +20,7 @@ from jaxmtrl.diagnosis.gauge import kl_weight
 from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.learner.device import micro_batch_order, put_batch, row_places
 from jaxmtrl.learner.programs import Learner
-from jaxmtrl.learner.state import init_state, params_shardings
+from jaxmtrl.learner.state import abstract_base, init_state, params_shardings
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
 from jaxmtrl.rollout.collect import Player, seeded_plays
@@ -57,7 +57,8 @@ class Bench:
     template: ChatTemplate
     network: Network
     mesh: Mesh
-    params: Any  # random, critic included, so that values differ from 0
+    base: Any  # what lies under adapters, random; {} without them
+    params: Any  # random, critic and adapters included, so that values differ from 0
     reference: Any  # other random parameters of the same shapes
 
     @property
@@ -67,15 +68,17 @@ class Bench:
 
 def make_bench(config: Config, tokenizer: Tokenizer, template: ChatTemplate) -> Bench:
     """The small network on one device, with random parameters."""
-    network = Network.from_section(config.model, tokenizer.vocab_size, "float32")
+    network = Network.from_section(config.model, tokenizer.vocab_size, "float32", config.lora)
     mesh = make_mesh(1, 1, 1, jax.devices()[:1])
     init = jax.jit(network.init)
     shardings = params_shardings(network, mesh)
     params, reference = (
-        jax.device_put(_stirred(init(jax.random.key(seed)), seed), shardings)
+        jax.device_put(_stirred(init(jax.random.key(seed)), seed, network.adapted), shardings)
         for seed in (config.run.seed, config.run.seed + 1)
     )
+    placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_base(network, mesh))
     return Bench(
+        base=jax.jit(network.init_base, out_shardings=placed)(jax.random.key(config.run.seed)),
         config=config,
         tokenizer=tokenizer,
         template=template,
@@ -93,7 +96,7 @@ def rehearse(bench: Bench, pool: EnvPool, tasks: Sequence[Task]) -> Rehearsal:
         JaxmtrlError: of the environment or the sampler.
     """
     config = bench.config
-    engine = Engine(bench.network, config.sampling, sorted(bench.template.stop_ids), bench.mesh)
+    engine = Engine(bench.network, config.sampling, sorted(bench.template.stop_ids), bench.mesh, bench.base)
     player = Player(
         engine,
         pool,
@@ -111,6 +114,7 @@ def rehearse(bench: Bench, pool: EnvPool, tasks: Sequence[Task]) -> Rehearsal:
         optimizers=optimizers,
         algorithm=config.algorithm,
         temperature=config.sampling.temperature,
+        base=bench.base,
     )
     state = init_state(bench.network, optimizers["policy"], bench.mesh, jax.random.key(config.run.seed))
     state = dataclasses.replace(state, params=jax.device_put(_copied(bench.params), _shardings(state.params)))
@@ -197,14 +201,15 @@ def _compiles() -> Iterator[list[int]]:
         monitoring.unregister_event_duration_listener(listen)
 
 
-def _stirred(params: Any, seed: int) -> Any:
-    """Adds noise to the critic, which starts at 0 everywhere: a value of 0 hides mistakes."""
+def _stirred(params: Any, seed: int, adapted: bool) -> Any:
+    """Adds noise to the critic, which starts at 0 everywhere, and to adapters, which start as nothing."""
     rng = np.random.default_rng((seed, 0xC217))
 
     def noisy(leaf: Any) -> np.ndarray:
         return np.asarray(leaf) + rng.normal(0.0, 0.1, leaf.shape).astype(np.float32)
 
-    return params | {"critic": jax.tree.map(noisy, params["critic"])}
+    halves = ("policy", "critic") if adapted else ("critic",)
+    return params | {name: jax.tree.map(noisy, params[name]) for name in halves}
 
 
 def _copied(params: Any) -> Any:

@@ -50,7 +50,7 @@ class _Table:
         ]
         self.pad_id = bench.pad_id
         self.algorithm = _telling(bench.config.algorithm)
-        self.gauge = Gauge(bench.network, bench.mesh, self.algorithm, bench.config.sampling.temperature)
+        self.gauge = Gauge(bench.network, bench.mesh, self.algorithm, bench.config.sampling.temperature, bench.base)
         batch = one_a_row(self.episodes, row_length=longest(self.episodes), pad_id=bench.pad_id)
         self.placed: Placed = self.gauge.place(batch, micro_batch_rows=len(self.episodes))
         self.ledgers = [ledger(batch, number, episode) for number, episode in enumerate(self.episodes)]

@@ -147,7 +147,7 @@ def _model_checks(bench: Bench, rehearsal: Rehearsal) -> Iterator[tuple[str, lis
     played = [episode for episode in (*rehearsal.episodes, *rehearsal.later) if episode_length(episode) > 0]
     episodes = with_made_up_credit(played, turns=2, seed=bench.config.run.seed)
     longer = with_made_up_credit(played, turns=3, seed=bench.config.run.seed)
-    gauge = Gauge(bench.network, bench.mesh, bench.config.algorithm, bench.config.sampling.temperature)
+    gauge = Gauge(bench.network, bench.mesh, bench.config.algorithm, bench.config.sampling.temperature, bench.base)
     checks: list[tuple[str, str, Callable[[], list[Finding]]]] = [
         ("loss and gradient", "layout changes nothing", lambda: check_invariance(bench, gauge, episodes)),
         ("loss and gradient", "observations are read, not learnt", lambda: check_leaks(bench, gauge, episodes)),

@@ -68,7 +68,7 @@ class Placed:
 class Gauge:
     """Measures under one algorithm; compiled programs are kept as in a run."""
 
-    def __init__(self, network: Network, mesh: Mesh, algorithm: AlgorithmSection, temperature: float):
+    def __init__(self, network: Network, mesh: Mesh, algorithm: AlgorithmSection, temperature: float, base: Any = None):
         self.algorithm = dataclasses.replace(algorithm, minibatches=1, epochs=1)
         self._network, self._mesh = network, mesh
         # trace(0) remembers the last gradient, scale(0) moves nothing.
@@ -80,6 +80,7 @@ class Gauge:
             optimizers={"policy": self._optimizer, "sft": self._optimizer},
             algorithm=self.algorithm,
             temperature=temperature,
+            base=base,
         )
 
     def place(self, batch: TokenBatch, *, micro_batch_rows: int, max_rows: int | None = None) -> Placed:

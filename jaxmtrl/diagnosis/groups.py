@@ -21,7 +21,7 @@ _SUM, _LEFT_OUT = "group advantages are as defined", "a failed episode is left o
 def check_groups(bench: Bench, episodes: list[Episode]) -> list[Finding]:
     """A made-up group of four plays with returns 1, 0, 0, 1, whole and with the last one broken."""
     algorithm = plain(bench.config.algorithm, anchor_weight=0.0, group_size=len(_WON))
-    gauge = Gauge(bench.network, bench.mesh, algorithm, bench.config.sampling.temperature)
+    gauge = Gauge(bench.network, bench.mesh, algorithm, bench.config.sampling.temperature, bench.base)
     play = min(episodes, key=lambda episode: len(episode.turns))
     nothing = [0.0] * (len(play.turns) - 1)
     group = [ended(play, EpisodeStop.DONE, [*nothing, reward], index=index) for index, reward in enumerate(_WON)]

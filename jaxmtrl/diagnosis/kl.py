@@ -30,7 +30,7 @@ def check_kl(bench: Bench, scorer: Gauge, episodes: list[Episode]) -> list[Findi
         return [not_used("the KL to the reference", "algorithm.kl_coef is 0")]
     # Two plays divided by their own deviation always differ by the same, so that is left out.
     algorithm = plain(algorithm, kl_coef=kl_weight(algorithm), scale_by_std=False)
-    gauge = Gauge(bench.network, bench.mesh, algorithm, bench.config.sampling.temperature)
+    gauge = Gauge(bench.network, bench.mesh, algorithm, bench.config.sampling.temperature, bench.base)
     batch = one_a_row(episodes, row_length=longest(episodes), pad_id=bench.pad_id)
     placed = gauge.place(batch, micro_batch_rows=len(episodes))
     scores = scorer.score(bench.params, placed)

@@ -57,7 +57,8 @@ def _learnt_from(bench: Bench, gauge: Gauge, episodes: list[Episode]) -> list[Fi
     network = ProbedNetwork(config=bench.network.config, rows=len(episodes), columns=width)
     zeros = np.zeros((len(episodes), width, network.config.embed), np.float32)
     params = bench.params | {"policy": bench.params["policy"] | {_PROBE: zeros}}
-    probe = Gauge(network, bench.mesh, plain(bench.config.algorithm), bench.config.sampling.temperature)
+    temperature = bench.config.sampling.temperature
+    probe = Gauge(network, bench.mesh, plain(bench.config.algorithm), temperature, bench.base)
     placed = probe.place(batch, micro_batch_rows=len(episodes))
     targets = probe.targets(placed, gauge.score(bench.params, placed))  # the probe is 0
     # Credit of 1 everywhere the trainer would put any, so that no action token is silent by chance.

@@ -74,8 +74,9 @@ def plan_memory(config: Config, vocab: int, mesh: Mesh) -> Plan:
     params, policy, base = _bytes(state.params), _bytes(state.params["policy"]), _bytes(abstract_base(network, mesh))
     width = jnp.dtype(dtype).itemsize
     sampling = config.sampling
+    kept = dtype if sampling.cache_dtype == "auto" else sampling.cache_dtype
     shapes = jax.eval_shape(
-        lambda: empty_cache(network.config, slots=sampling.slots, length=sampling.cache_length, dtype=dtype)
+        lambda: empty_cache(network.config, slots=sampling.slots, length=sampling.cache_length, dtype=kept)
     )
     sharding = cache_sharding(mesh, slots=sampling.slots, kv_heads=config.model.kv_heads)
     cache = sum(math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
@@ -119,15 +120,8 @@ def device_memory(mesh: Mesh) -> tuple[float, str]:
 
 
 def _bytes(tree: Any) -> int:
-    """A device's part of a tree of shapes with shardings; four bits are half a byte."""
-    return sum(
-        math.ceil(math.prod(leaf.sharding.shard_shape(leaf.shape)) * _bits(leaf.dtype) / 8)
-        for leaf in jax.tree.leaves(tree)
-    )
-
-
-def _bits(dtype: Any) -> int:
-    return 4 if dtype in (jnp.int4, jnp.uint4) else 8 * jnp.dtype(dtype).itemsize
+    """A device's part of a tree of shapes with shardings."""
+    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _cure(plan: Plan, config: Config) -> str:

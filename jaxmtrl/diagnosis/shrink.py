@@ -1,7 +1,7 @@
 """A copy of a config that is small enough to be tried out in seconds, and what was made smaller.
 
 Sizes shrink; everything that decides whether the numbers are right stays: environment, text, temperature, algorithm,
-tied head, grouped heads, kind of critic, remat.
+tied head, grouped heads, kind of critic, remat, adapters.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def shrink(config: Config, *, tokens: int) -> Shrunk:
             row_length=max(min(config.batching.row_length, length), 2 * sampling.max_action_tokens + 1),
             micro_batch_rows=min(config.batching.micro_batch_rows, max(1, episodes // 2)),
         ),
+        lora=dataclasses.replace(config.lora, rank=min(config.lora.rank, 4)),
         rl=dataclasses.replace(config.rl, tasks_per_iteration=_TASKS),
         evaluation=dataclasses.replace(config.evaluation, every=0),
     )
@@ -100,7 +101,7 @@ def _sampling(section: SamplingSection, length: int) -> SamplingSection:
 
 def _changes(before: Config, after: Config) -> tuple[str, ...]:
     lines = []
-    for section in ("model", "sampling", "batching", "algorithm", "rl"):
+    for section in ("model", "lora", "sampling", "batching", "algorithm", "rl"):
         old, new = getattr(before, section), getattr(after, section)
         for field in dataclasses.fields(old):
             was, is_ = getattr(old, field.name), getattr(new, field.name)

@@ -55,7 +55,7 @@ class Learner:
         self._algorithm = algorithm
         self._temperature = temperature
         self._base = base or {}
-        self._dropout_seed = dropout_seed
+        self.dropout_seed = dropout_seed
         self._programs: dict[Any, Callable[..., Any]] = {}
 
     def score(self, params: Any, batch: DeviceBatch) -> Scores:
@@ -137,8 +137,8 @@ class Learner:
             return state_shardings(self._network, optimizer, self._mesh), replicated(self._mesh)
 
         noise = None
-        if self._dropout_seed is not None:
-            noise = jax.device_put(jax.random.key(self._dropout_seed), replicated(self._mesh))
+        if self.dropout_seed is not None:
+            noise = jax.device_put(jax.random.key(self.dropout_seed), replicated(self._mesh))
         rest = (jax.device_put(order, replicated(self._mesh)), self._placed(dials), self._base, noise)
         args = (state, batch, targets, *rest)
         return self._compiled(f"update_{kind}", run, args, placed, donate=(0,)), args

@@ -11,12 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import qwix
 
 from jaxmtrl.models import safetensors_files
 from jaxmtrl.models.decoder import DecoderConfig, Network, Params
 from jaxmtrl.models.huggingface import TEXT_FILES, new_folder, parameter_at
 from jaxmtrl.models.projection import ADAPTERS, INPUTS
+from jaxmtrl.models.quantised import Quantised, dequantise
 from jaxmtrl.models.weights import Tensor, tensors
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -49,7 +49,7 @@ def merged(network: Network, base: Params, adapters: Params) -> Params:
 
 
 def _f32(weight: Any) -> jax.Array:
-    return (qwix.dequantize(weight) if isinstance(weight, qwix.QArray) else weight).astype(jnp.float32)
+    return (dequantise(weight) if isinstance(weight, Quantised) else weight).astype(jnp.float32)
 
 
 def export_adapters(

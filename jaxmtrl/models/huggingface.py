@@ -191,7 +191,10 @@ def new_folder(target: Path, source: Path | None, names: Sequence[str]) -> Itera
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ModelFolderError(f"{target} exists and is not empty; give a new folder.")
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    unfinished.mkdir(parents=True)
+    try:
+        unfinished.mkdir(parents=True)
+    except OSError as err:
+        raise ModelFolderError(f"{target} cannot be made ({err.strerror}); name a folder where one can be.") from err
     try:
         for name in names:
             if source is not None and (source / name).exists():

@@ -1,8 +1,8 @@
 """Matrices of a block: as they are, or frozen (and perhaps quantised) with a low-rank adapter beside them.
 
 LoRA (Hu et al., arXiv 2106.09685): y = x·W + (alpha / r)·(x·A)·B, with A drawn at random and B zero at first, so that
-an adapter begins as nothing. QLoRA (Dettmers et al., arXiv 2305.14314) is the same over a quantised W; quantised arrays
-are qwix's. Its `LoraProvider` would add the adapters too, by exchanging jax.numpy's functions while
+an adapter begins as nothing. QLoRA (Dettmers et al., arXiv 2305.14314) is the same over a quantised W. qwix quantises;
+its `LoraProvider` would add the adapters too, by exchanging jax.numpy's functions while
 a program is traced; here two threads trace at once, and one block's matrices are chosen one by one, so what an adapter
 adds is written out (a test holds it against that provider).
 """
@@ -15,10 +15,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import qwix
 from flax import nnx
 
 from jaxmtrl.config.lora_section import LoraSection
+from jaxmtrl.models.quantised import Quantised, dequantise, quantise
 
 Array = jax.Array
 
@@ -58,8 +58,8 @@ class Projections(nnx.Module):
             noise: key of the adapter's dropout; None leaves everything in.
         """
         weight = getattr(self, name).get_value()
-        if isinstance(weight, qwix.QArray):
-            weight = qwix.dequantize(weight)
+        if isinstance(weight, Quantised):
+            weight = dequantise(weight)
         y = jnp.einsum(equation, x, weight.astype(x.dtype))
         down = getattr(self, name + ADAPTERS[0], None)
         if down is None:
@@ -84,24 +84,14 @@ def _low_rank(equation: str) -> tuple[str, str]:
     return f"{x},{summed}r->{rest}r", f"{rest}r,r{weight[len(summed) :]}->{out}"
 
 
-def quantised(weight: Array, inputs: int, lora: LoraSection) -> qwix.QArray:
-    """A matrix (or a stack of them) in few bits.
+def quantised(weight: Array, inputs: int, lora: LoraSection) -> Quantised:
+    """A matrix as `lora.frozen` wants it.
 
     Args:
         weight: [inputs, outputs], each of one dimension or more.
-        inputs: how many of them are summed over.
-
-    Returns:
-        One scale, in the weight's dtype, for `lora.tile` steps of the last input dimension (or the largest number of
-        them that divides it and `lora.tile`), and each step of all others.
+        inputs: how many of them are summed over; `lora.tile` counts along the last of those.
     """
-    tiled = inputs - 1
-    return qwix.quantize(
-        weight,
-        {"int8": jnp.int8, "int4": jnp.int4}.get(lora.frozen, lora.frozen),
-        channelwise_axes=[axis for axis in range(weight.ndim) if axis != tiled],
-        tiled_axes={tiled: math.gcd(lora.tile, weight.shape[tiled])},
-    )
+    return quantise(weight, lora.frozen, tiled=inputs - 1, tile=lora.tile)
 
 
 def is_adapter(name: str) -> bool:

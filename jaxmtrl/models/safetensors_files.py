@@ -17,7 +17,8 @@ from jaxmtrl.errors import ModelFolderError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-_SAMPLE = 2**20  # bytes
+_SAMPLE = 4096  # bytes of a tensor, at either end
+_LARGEST_HEADER = 100_000_000  # bytes, the limit of the format
 
 
 class SafetensorsFiles:
@@ -75,21 +76,31 @@ def _files(folder: Path) -> list[Path]:
 
 
 def fingerprint(folder: Path) -> str:
-    """What tells one folder's weights from another's: a digest of each file's size, beginning and end.
+    """What tells one folder's weights from another's: a digest of names, shapes, and both ends of every tensor.
 
-    Not of every byte, which takes minutes for a large model; the beginning holds names and shapes, and two trainings of
-    one model differ in every part of it.
+    Not of every byte, which takes minutes for a large model; two trainings of one model differ at the ends of whatever
+    they have trained.
 
     Raises:
-        ModelFolderError: as of `SafetensorsFiles`.
+        ModelFolderError: as of `SafetensorsFiles`, or a file ends before its tensors do.
     """
     digest = hashlib.sha256()
     for path in _files(folder):
-        size = path.stat().st_size
         with path.open("rb") as file:
-            digest.update(f"{size} ".encode() + file.read(_SAMPLE))
-            file.seek(max(0, size - _SAMPLE))
-            digest.update(file.read())
+            size = int.from_bytes(file.read(8), "little")
+            header = file.read(min(size, _LARGEST_HEADER))
+            digest.update(header)
+            try:
+                spans = [entry["data_offsets"] for name, entry in json.loads(header).items() if name != "__metadata__"]
+            except (ValueError, KeyError, TypeError, AttributeError) as err:
+                raise ModelFolderError(f"{path} has no header of safetensors ({err!r}); fetch it again.") from err
+            for first, last in sorted(spans):
+                for at in (first, max(first, last - _SAMPLE)):
+                    file.seek(8 + size + at)
+                    sample = file.read(min(_SAMPLE, last - first))
+                    if len(sample) < min(_SAMPLE, last - first):
+                        raise ModelFolderError(f"{path} was cut short; remove it and fetch it again.")
+                    digest.update(sample)
     return digest.hexdigest()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from bag_network import make_batch
 
+from jaxmtrl.batch import TokenBatch
 from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.sections import AlgorithmSection, ModelSection, OptimizerSection
 from jaxmtrl.learner.device import micro_batch_order, put_batch
@@ -20,12 +21,12 @@ from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
 
 SECTION = ModelSection(layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, mlp=64, remat=False)
-LORA = LoraSection(rank=4, frozen="int8", dropout=0.5, targets=("query", "value", "down"))
+LORA = LoraSection(rank=4, frozen="nf4", dropout=0.5, targets=("query", "value", "down"))
 NETWORK = Network.from_section(SECTION, 64, "float32", LORA)
 ROWS = [[12, 9], [17], [7, 7, 7], [24], [10], [14, 8], [9], [13]]
 
 
-def imitate(shape: tuple[int, int, int], seed: int | None, epochs: int = 1):
+def imitate(shape: tuple[int, int, int], seed: int | None, epochs: int = 1, *, step: int = 0, copies: int = 1):
     """SFT steps on a mesh; the state before and after, and the base, which stays as it was."""
     mesh = make_mesh(*shape, devices=jax.devices()[: math.prod(shape)])
     optimizer = make_optimizer(
@@ -43,9 +44,14 @@ def imitate(shape: tuple[int, int, int], seed: int | None, epochs: int = 1):
         dropout_seed=seed,
     )
     state = init_state(NETWORK, optimizer, mesh, jax.random.key(0))
+    state = dataclasses.replace(state, step=jax.device_put(np.int32(step), state.step.sharding))
     before = jax.tree.map(np.array, (state, base))
-    batch = put_batch(make_batch(ROWS), micro_batch_rows=8, max_rows=8, mesh=mesh)
-    order = micro_batch_order(np.random.default_rng(0), used=1, count=1, epochs=epochs)
+    fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
+    host = make_batch(ROWS)
+    host = dataclasses.replace(host, **{name: np.concatenate([getattr(host, name)] * copies) for name in fields})
+    batch = put_batch(host, micro_batch_rows=8, max_rows=8 * copies, mesh=mesh)
+    used = int(batch.used)
+    order = micro_batch_order(np.random.default_rng(0), used=used, count=used, epochs=epochs)
     after, metrics = learner.update("sft", state, batch, None, order)
     assert int(metrics.steps) == epochs
     jax.tree.map(np.testing.assert_array_equal, base, before[1])
@@ -72,14 +78,14 @@ def test_a_mesh_does_not_change_them(alone):
     for one, other in zip(jax.tree.leaves(got.params), jax.tree.leaves(wanted.params), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
     query = base["base"]["layers"]["attention"]["query"]
-    assert query.qvalue.dtype == np.int8
-    assert query.qvalue.addressable_shards[0].data.size * 4 == query.qvalue.size
-    assert query.scale.addressable_shards[0].data.size * 2 == query.scale.size  # one tile: nothing for fsdp to split
+    assert query.values.dtype == np.uint8  # two four-bit values
+    assert query.values.addressable_shards[0].data.size * 4 == query.values.size
+    assert query.scales.addressable_shards[0].data.size * 2 == query.scales.size  # one tile: nothing for fsdp to split
 
 
-def test_dropout_follows_its_seed_and_the_step(alone):
-    def moved(seed: int | None, epochs: int = 1) -> np.ndarray:
-        before, after, _ = imitate((1, 1, 1), seed, epochs)
+def test_dropout_follows_its_seed_the_step_and_the_micro_batch():
+    def moved(seed: int | None, **changes) -> np.ndarray:
+        before, after, _ = imitate((1, 1, 1), seed, **changes)
         name = "down_lora_b"
         return (
             np.asarray(after.params["policy"]["layers"]["mlp"][name]) - before.params["policy"]["layers"]["mlp"][name]
@@ -87,7 +93,29 @@ def test_dropout_follows_its_seed_and_the_step(alone):
 
     one = moved(7)
     np.testing.assert_array_equal(one, moved(7))
-    assert np.abs(one - moved(8)).max() > 1e-4 and np.abs(one - moved(None)).max() > 1e-4
+    for other in (moved(8), moved(None), moved(7, step=1)):
+        assert np.abs(one - other).max() > 1e-4
+    # The same rows twice, dealt to two micro-batches: draws of their own give another mean than the same draws twice.
+    assert np.abs(one - moved(7, copies=2)).max() > 1e-4
+    assert np.abs(moved(None) - moved(None, copies=2)).max() < 1e-5
+
+
+def test_validation_never_drops():
+    def loss(seed: int | None) -> float:
+        mesh = make_mesh(1, 1, 1, jax.devices()[:1])
+        learner = Learner(
+            NETWORK,
+            mesh,
+            optimizers={},
+            algorithm=AlgorithmSection(),
+            temperature=1.0,
+            base=NETWORK.init_base(jax.random.key(0)),
+            dropout_seed=seed,
+        )
+        loud = jax.tree.map(lambda leaf: leaf + 0.1, NETWORK.init(jax.random.key(0)))
+        return float(learner.sft_loss(loud, put_batch(make_batch(ROWS), micro_batch_rows=8, max_rows=8, mesh=mesh)))
+
+    assert loss(3) == loss(None)
 
 
 def test_policy_updates_never_drop():

@@ -14,8 +14,10 @@ from flax import nnx
 
 from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.models.adapters import merged
-from jaxmtrl.models.decoder import Network
+from jaxmtrl.models.decoder import Network, Outside, _bind
+from jaxmtrl.models.layers import Block
 from jaxmtrl.models.projection import INPUTS, Projections, quantised
+from jaxmtrl.models.quantised import dequantise
 
 TOKENS = np.arange(24, dtype=np.int32).reshape(2, 12) % 19
 POSITIONS = np.tile(np.arange(12, dtype=np.int32), (2, 1))
@@ -117,26 +119,33 @@ def test_decode_reads_the_adapters_too():
 @pytest.mark.parametrize(("frozen", "worst"), [("int8", 0.004), ("int4", 0.072), ("nf4", 0.16)])
 def test_quantisation_stays_within_half_a_step(frozen: str, worst: float):
     """Of the largest of 32 inputs that share a scale: 1/254 in int8, 1/14 in int4, half nf4's widest gap."""
-    weight = jax.random.normal(jax.random.key(5), (4, 64, 3))
+    weight = jax.random.normal(jax.random.key(5), (4, 64, 4))
     lora = LoraSection(rank=1, frozen=frozen, tile=32)
-    error = np.abs(qwix.dequantize(quantised(weight, 2, lora)) - weight).reshape(4, 2, 32, 3)
-    largest = np.abs(np.asarray(weight)).reshape(4, 2, 32, 3).max(axis=2, keepdims=True)
+    error = np.abs(dequantise(quantised(weight, 2, lora)) - weight).reshape(4, 2, 32, 4)
+    largest = np.abs(np.asarray(weight)).reshape(4, 2, 32, 4).max(axis=2, keepdims=True)
     assert 0 < (error / largest).max() <= worst
 
 
 def test_a_tile_that_does_not_fit_is_cut():
-    scale = quantised(jnp.ones((48, 5)), 1, LoraSection(rank=1, frozen="int8", tile=32)).scale
-    assert scale.shape == (3, 5)  # 16 divides both 48 and 32
+    scales = quantised(jnp.ones((48, 6)), 1, LoraSection(rank=1, frozen="int4", tile=32)).scales
+    assert scales.shape == (2, 6)  # 24 is the largest up to 32 that divides 48
+    with pytest.raises(ValueError, match="odd"):
+        quantised(jnp.ones((48, 5)), 1, LoraSection(rank=1, frozen="nf4"))
+
+
+def part_of(layers, name: str) -> str:
+    return "attention" if name in layers["attention"] else "mlp"
 
 
 def test_a_quantised_base_is_small():
-    """int4 matrices are an eighth of f32, their scales a 32nd of the count."""
+    """int4 matrices are an eighth of f32, two values a byte; their scales a 16th to a 32nd of the count."""
     net = network(dataclasses.replace(tiny.MODEL, embed=64, mlp=128, head_dim=16), frozen="int4")
     layers = jax.eval_shape(net.init_base, KEY)["base"]["layers"]
     for name in INPUTS:
-        array = (layers["attention"] if name in layers["attention"] else layers["mlp"])[name]
-        assert array.qvalue.dtype == jnp.int4 and array.scale.size * 32 >= array.qvalue.size, name
-        assert array.scale.size * 16 <= array.qvalue.size, name
+        array = layers[part_of(layers, name)][name]
+        count = net.whole.shapes()["policy"]["layers"][part_of(layers, name)][name].size
+        assert array.values.dtype == jnp.uint8 and 2 * array.values.size == count, name
+        assert 16 <= count / array.scales.size <= 32, name
 
 
 def test_adapters_stay_f32_over_a_bfloat16_base():
@@ -156,6 +165,14 @@ def test_dropout_leaves_out_its_share_of_an_adapters_input():
     np.testing.assert_array_equal(one, logits(net, params, jax.random.key(1)))
     fresh = params_of(net, stirred=False)
     np.testing.assert_array_equal(logits(net, fresh, jax.random.key(1)), logits(net, fresh))
+
+    # Every layer draws by a key of its own.
+    key = jax.random.key(3)
+    x = net.trunk(params)["outside"]["embedding"][TOKENS]
+    for layer, drawn in zip(net.unstack(params), jax.random.split(key, 2)):
+        x = _bind(Block, net.config, layer)(x, POSITIONS, SEGMENTS, drawn)
+    wanted = _bind(Outside, net.config, net.trunk(params)["outside"]).final_norm(x)
+    np.testing.assert_allclose(net.hidden(params, TOKENS, POSITIONS, SEGMENTS, key), wanted, rtol=1e-5, atol=1e-5)
 
     block = Projections()
     block.gate = nnx.Param(jnp.zeros((50, 1)), axes=("embed", "mlp"))

@@ -68,11 +68,11 @@ def test_from_a_folder_to_a_folder(tmp_path):
 def test_adapters_from_a_folder_to_a_folder(tmp_path):
     """QLoRA through every stage: only adapters and the critic's head are kept, and they want the weights they know."""
     source = model_folder.write(tmp_path / "published")
-    lora = {"rank": 2, "frozen": "int8", "dropout": 0.1, "targets": ["query", "down"]}
+    lora = {"rank": 2, "frozen": "nf4", "dropout": 0.1, "targets": ["query", "down"]}
     done = start(tmp_path, source, lora=lora, rl={"iterations": 1, "tasks_per_iteration": 4})
     assert done.returncode == 0, done.stderr
     said = done.stdout + done.stderr
-    assert f"parameters from {source}, matrices in int8" in said and "algorithm.kl_reference: base" in said
+    assert f"parameters from {source}, matrices in nf4" in said and "algorithm.kl_reference: base" in said
     run = tmp_path / "r"
     adapters = 2 * (32 + 32) + 2 * (64 + 32)  # of query [32, 32] and of down [64, 32]
     result = json.loads((run / "result.json").read_text())
@@ -98,11 +98,11 @@ def test_adapters_from_a_folder_to_a_folder(tmp_path):
     assert changed == {"query", "down"}
     for name in ("query", "key"):  # quantised as it was played
         error = np.abs(begun["attention"][name] - model_folder.policy()["layers"]["attention"][name])
-        assert 0 < error.max() < 0.01
+        assert 0 < error.max() < 0.12
 
     assert evaluate_run(run, splits=None, n=2, policy="latest", temperature=None, episodes_file=None)["heldout"]
     weights = source / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\x00\x00\x00\x3f")
-    with pytest.raises(JaxmtrlError, match="not those that this run's adapters were trained on"):
+    with pytest.raises(JaxmtrlError, match="not those that the adapters of"):
         export_run(run, tmp_path / "other", policy="rl", dtype="float32")
     assert not (tmp_path / "other").exists()
