@@ -16,6 +16,8 @@ from jaxmtrl.models.rope import rotate
 
 Array = jax.Array
 
+_FEW_QUERIES = 16  # of one key-value head
+
 
 def weight(key: Array, shape: tuple[int, ...], axes: tuple[str | None, ...], *, fan_in: int, scale: float = 1.0):
     """A parameter drawn from a normal of variance scale²/fan_in that carries its logical axis names."""
@@ -147,7 +149,13 @@ def attend(query: Array, keys: Array, values: Array, seen: Array) -> Array:
     rows = (batch * kv_heads, group * tokens, width)
     grouped = query.reshape(batch, tokens, kv_heads, group, width).transpose(0, 2, 3, 1, 4).reshape(rows)
     keys, values = (x.reshape(batch * kv_heads, columns, width).astype(query.dtype) for x in (keys, values))
-    scores = jnp.einsum("xqh,xch->xqc", grouped, keys).astype(jnp.float32) * width**-0.5
+    if group * tokens <= _FEW_QUERIES:
+        # Few queries and many keys, as in decode: with the keys first XLA on CPU need not transpose them at every step,
+        # which takes four times as long as the product. The barrier keeps it from turning the product round itself.
+        scores = jax.lax.optimization_barrier(jnp.einsum("xch,xqh->xcq", keys, grouped)).swapaxes(1, 2)
+    else:
+        scores = jnp.einsum("xqh,xch->xqc", grouped, keys)
+    scores = scores.astype(jnp.float32) * width**-0.5
     scores = jnp.where(seen[:, None], scores.reshape(batch, heads, tokens, columns), jnp.finfo(jnp.float32).min)
     shares = jax.nn.softmax(scores, axis=-1).reshape(batch * kv_heads, group * tokens, columns).astype(query.dtype)
     mixed = jnp.einsum("xqc,xch->xqh", shares, values)
