@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tiny
@@ -9,6 +11,7 @@ import tiny
 from jaxmtrl.batch import TokenBatch
 from jaxmtrl.errors import CapacityError
 from jaxmtrl.learner.score import score
+from jaxmtrl.models.kv_cache import cache_bytes
 from jaxmtrl.sampling.engine import Engine
 from jaxmtrl.types import TurnStop
 
@@ -85,6 +88,20 @@ def test_sampler_and_learner_give_the_same_logprobs(temperature):
     mask = np.array(ledger.mask)
     gap = np.abs(learner_logprobs(ledger, temperature) - np.array(ledger.logprobs))[mask]
     assert gap.max() < 1e-4
+
+
+@pytest.mark.parametrize(("dtype", "bytes_a_number", "worst"), [("bfloat16", 2, 0.03), ("int8", 1.5, 0.06)])
+def test_a_smaller_cache_changes_log_probs_a_little(dtype, bytes_a_number, worst):
+    """int8 has a scale of 4 bytes for each 8 numbers of a head here; the learner reads no cache at all."""
+    made = Engine(tiny.network(), dataclasses.replace(tiny.SAMPLING, cache_dtype=dtype), [258], tiny.one_device())
+    made.load(tiny.params(), 0)
+    cache = made._state.cache
+    numbers = 2 * 2 * 4 * 2 * 256 * 8  # keys and values, layers, slots, heads, columns, width
+    assert cache_bytes(cache) == bytes_a_number * numbers
+    ledger = play(made, [0])[0]
+    mask = np.array(ledger.mask)
+    gap = np.abs(learner_logprobs(ledger, 1.0) - np.array(ledger.logprobs))[mask]
+    assert 1e-5 < gap.max() < worst
 
 
 def test_an_episode_does_not_depend_on_its_slot_or_its_neighbours():

@@ -131,7 +131,7 @@ def test_the_kl_weight_follows_its_target_and_is_logged(straight):
 
 def test_the_result_has_every_policy(straight):
     result = json.loads((straight / "tiny" / "result.json").read_text())
-    assert set(result) == {"splits", "seed", "model_params", "wall_s"}
+    assert set(result) == {"splits", "seed", "model_params", "trained_params", "wall_s"}
     for policy in ("untrained", "pretrain", "sft", "rl"):
         figures = result["splits"]["heldout"][policy]
         assert figures["n"] + figures["failed"] == 4
