@@ -219,8 +219,7 @@ class Trainer:
 
     def _validate(self, validation: Sequence[Episode], epoch: int) -> dict[str, float]:
         """Keeps the parameters if they are the best so far; without validation episodes the last ones are."""
-        values = {}
-        loss = None
+        values, loss = {}, None
         if validation:
             batch, _ = self.parts.put(validation, capacity=len(validation))
             loss = float(self.parts.learner.sft_loss(self.state.params, batch))
@@ -234,8 +233,7 @@ class Trainer:
     def _reference_logprobs(self, batch: DeviceBatch) -> Any:
         if self.config.algorithm.kl_coef == 0:
             return None
-        if self._reference is None:
-            self._reference = self._reference_policy()
+        self._reference = self._reference_policy() if self._reference is None else self._reference
         return self.parts.learner.score({**self.state.params, "policy": self._reference}, batch).logprobs
 
     def _reference_policy(self) -> Any:
@@ -344,8 +342,7 @@ class Trainer:
         self._dials = DialState.of(self.position.dials)
         optimizer = self.parts.optimizers[KINDS.get(self.position.stage, "policy")]
         abstract = abstract_state(network, optimizer, mesh)
-        wanted = {"state": abstract} | ({"best": abstract.params} if has_best else {})
-        arrays = self.checkpoints.arrays(latest, wanted)
+        arrays = self.checkpoints.arrays(latest, {"state": abstract} | ({"best": abstract.params} if has_best else {}))
         self.state, self._best = arrays["state"], arrays.get("best")
         self.progress.message(f"resuming {self.folder.path} at {self.position.stage}, step {self.position.step}")
 
