@@ -29,6 +29,7 @@ from jaxmtrl.rollout.collect import Player, SlotEngine
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore
 from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.pool import EnvPool, MultiprocessPool
+from jaxmtrl.rollout.timeline import NO_TIMELINE, WEIGHTS, Timeline
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.sampling.engine import Engine
 from jaxmtrl.stages import STAGES
@@ -57,6 +58,12 @@ class Parts:
     pool: EnvPool
     player: Player
     batching: BatchingSection
+    timeline: Timeline
+
+    def load(self, params: Any, version: int) -> None:
+        """Has the sampler play with `params` from here on."""
+        with self.timeline.span(WEIGHTS, "load"):
+            self.engine.load(params, version)
 
     def put(self, episodes: Sequence[Episode], *, capacity: int, text: bool = False) -> tuple[DeviceBatch, float]:
         """Packs and places episodes; returns the batch and the share of its columns that hold tokens.
@@ -76,8 +83,9 @@ class Parts:
         return placed, packing_efficiency(batch)
 
     def close(self) -> None:
-        """Ends the environment processes."""
+        """Ends the environment processes and writes the timeline."""
         self.pool.close()
+        self.timeline.close()
 
 
 def use_compilation_cache(folder: str) -> None:
@@ -112,7 +120,7 @@ class Stage:
     tokenizer: Tokenizer
     template: ChatTemplate
 
-    def player(self, config: Config, engine: SlotEngine) -> Player:
+    def player(self, config: Config, engine: SlotEngine, timeline: Timeline = NO_TIMELINE) -> Player:
         """Someone to play it: `engine` samples, the pool's environments answer."""
         sampling = config.sampling
         return Player(
@@ -125,6 +133,7 @@ class Stage:
             max_action_tokens=sampling.max_action_tokens,
             max_failed_share=config.rollout.max_failed_share,
             keep_tokens=round(sampling.context_keep * sampling.cache_length) if sampling.context == "drop" else 0,
+            timeline=timeline,
         )
 
 
@@ -238,6 +247,7 @@ def _compiled_parts(
     base = frozen_base(config, folder, network, mesh, say, training=training)
     engine = Engine(network, config.sampling, sorted(stage.template.stop_ids), mesh, base)
     learner = make_learner(config, network, mesh, base, optimizers)
+    timeline = Timeline(folder.path / "timeline.json" if training and config.run.timeline else None)
     return Parts(
         environment=stage.environment,
         train_tasks=stage.train_tasks,
@@ -249,8 +259,9 @@ def _compiled_parts(
         learner=learner,
         engine=engine,
         pool=stage.pool,
-        player=stage.player(config, engine),
+        player=stage.player(config, engine, timeline),
         batching=config.batching,
+        timeline=timeline,
     )
 
 

@@ -29,6 +29,7 @@ LOCK_FILE = ".lock"
 _FREE_FIELDS = (
     "run.dir",
     "run.compilation_cache",
+    "run.timeline",
     "log.",
     "rollout.workers",
     "rollout.backend",

@@ -36,6 +36,7 @@ from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import seeded_plays
 from jaxmtrl.rollout.feed import Feed
 from jaxmtrl.rollout.record import episode_record
+from jaxmtrl.rollout.timeline import LEARNER
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.stages import DONE, EVALUATED, KINDS, RATES, STAGES, Position
 from jaxmtrl.tasks import stage_seed, tasks_to_learn_from
@@ -135,12 +136,8 @@ class Trainer:
 
     def _play_and_learn(self, stage: str, iterations: int, *, epochs: int) -> None:
         self.progress.stage(stage, total=iterations, done=self.position.iteration)
-
-        def load(params: Any) -> None:
-            self.parts.engine.load(params, self.position.step)
-
         feed = Feed(
-            load,
+            lambda params: self.parts.load(params, self.position.step),
             lambda i: self._play(stage, i),
             first=self.position.iteration,
             end=iterations,
@@ -172,6 +169,7 @@ class Trainer:
         if stage == "rl":
             self._dials = self._dials.adapted(config.algorithm, values.get("kl/reference_nats"), len(episodes))
         ended = time.monotonic()
+        parts.timeline.add(LEARNER, f"learn from a batch of {stage}", played, ended)
         tokens = sum(len(turn.prompt_ids) + len(turn.action_ids) for e in episodes for turn in e.turns)
         values |= {
             "time/play_s": played - began,
@@ -212,8 +210,10 @@ class Trainer:
         """One compiled update of the state; stops the run when a loss or gradient is not finite."""
         count = batch.rows.tokens.shape[0]
         order = micro_batch_order(rng, used=int(batch.used), count=count, epochs=epochs)
-        self.state, metrics = self.parts.learner.update(kind, self.state, batch, targets, order, dials)
-        if int(metrics.nonfinite):
+        with self.parts.timeline.span(LEARNER, f"{kind} update"):
+            self.state, metrics = self.parts.learner.update(kind, self.state, batch, targets, order, dials)
+            nonfinite = int(metrics.nonfinite)  # waits for the device
+        if nonfinite:
             self._stop_on_nonfinite(batch.rows, metrics)
         return named(metrics, kind, self.config.algorithm)
 
@@ -274,7 +274,7 @@ class Trainer:
         self, splits: Mapping[str, int], report: Callable[[str, Episode], None] | None
     ) -> dict[str, SplitResult]:
         """What the policy as it is now does on some splits."""
-        self.parts.engine.load(self.state.params, self.position.step)
+        self.parts.load(self.state.params, self.position.step)
         return evaluate(
             self.parts.player,
             self.parts.environment,

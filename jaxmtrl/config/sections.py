@@ -30,6 +30,13 @@ class RunSection:
     compilation_cache: Annotated[str, setting('folder of compiled programs kept between runs; "" keeps none')] = (
         ".cache/jax"
     )
+    timeline: Annotated[
+        bool,
+        setting(
+            "write timeline.json when the run ends: what sampler, environments and learner did when (the last 200 000 "
+            "spans), for ui.perfetto.dev"
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -121,7 +128,9 @@ class SamplingSection:
     context_keep: Annotated[
         Share, setting("share of the cache that context drop leaves filled: small ones drop less often")
     ] = 0.5
-    prefill_rows: Annotated[Positive, setting("R, slots prefilled in one call")] = 8
+    prefill_rows: Annotated[
+        Positive, setting("R, slots prefilled in one call of the smallest bucket; the others hold as many tokens")
+    ] = 8
     prefill_buckets: Annotated[
         tuple[Positive, ...],
         setting("prompt lengths that prefill is compiled for; longer prompts go in pieces", unit="tokens"),

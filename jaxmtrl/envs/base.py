@@ -53,7 +53,11 @@ class Split:
 
 
 class Environment(Protocol):
-    """A family of tasks."""
+    """A family of tasks.
+
+    One that takes long over its first reset may have a method `warm_up(self) -> None` as well. A worker process calls
+    it once, as soon as it has started and while nobody waits for it; what it raises is ignored.
+    """
 
     def split(self, name: str) -> Split:
         """The tasks of one split, always the same in the same order. Raises ConfigError for an unknown name."""

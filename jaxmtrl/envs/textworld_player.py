@@ -95,12 +95,16 @@ def read_screen(raw: str) -> Screen:
 
 
 def _tagged(tag: str, body: str) -> tuple[str, str]:
+    if f"<{tag}>" not in body:
+        return "", body
     match = re.search(rf"<{tag}>\n(.*?)</{tag}>", body, re.DOTALL)
     return (match.group(1), body[: match.start()] + body[match.end() :]) if match else ("", body)
 
 
 def _tidy(text: str) -> str:
     """Room titles lose their frame, runs of white space and empty lines shrink."""
+    if not text:
+        return ""
     text = re.sub(r"-= ([^\n]*?) =-", r"[\1]", text)
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)

@@ -52,6 +52,16 @@ def write_columns(columns: Columns, rows: jax.Array, positions: jax.Array, new: 
     return Int8Columns(values=put(columns.values, steps), scales=put(columns.scales, scales))
 
 
+def cache_columns(columns: Columns) -> int:
+    """C."""
+    return jax.tree.leaves(columns)[0].shape[2]
+
+
+def take_rows(columns: Columns, rows: jax.Array) -> Columns:
+    """Rows [B] of them; a row ≥ S reads as the last one."""
+    return jax.tree.map(lambda buffer: buffer.at[rows].get(mode="clip"), columns)
+
+
 def read_columns(columns: Columns, dtype: Any) -> jax.Array:
     """All of them as floats [S, K, C, H]."""
     if not isinstance(columns, Int8Columns):

@@ -15,13 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 
 from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.sections import ModelSection
 from jaxmtrl.models.critic import CriticHead
-from jaxmtrl.models.layers import Array, Block, RMSNorm, weight
-from jaxmtrl.models.projection import INPUTS, is_adapter, join, quantised, split
-from jaxmtrl.models.rope import Rope
+from jaxmtrl.models.layers import Array, Block, Place, RMSNorm, weight
+from jaxmtrl.models.projection import INPUTS, is_adapter, join, matrix_by_rows, quantised, split, turned
+from jaxmtrl.models.rope import Rope, Turns
 from jaxmtrl.parallel.sharding import constrain_lookup_table, constrain_rows
 
 Params = dict[str, Any]
@@ -43,14 +44,18 @@ class Outside(nnx.Module):
         self.final_norm = RMSNorm(config.embed, config.norm_eps)
         if not config.tied_head:
             self.head = weight(head, shape, ("vocab", "embed"), fan_in=config.embed)
-        self.vocab = config.vocab
+        self.vocab, self.cpu_layout = config.vocab, config.cpu_layout
 
     def embed(self, tokens: Array, dtype: Any) -> Array:
         return constrain_rows(constrain_lookup_table(self.embedding[...].astype(dtype))[tokens])
 
     def logits(self, hidden: Array) -> Array:
         table = self.embedding if not hasattr(self, "head") else self.head
-        logits = jnp.einsum("...d,vd->...v", hidden, table[...].astype(hidden.dtype)).astype(jnp.float32)
+        matrix = table[...].astype(hidden.dtype)
+        if self.cpu_layout:
+            logits = matrix_by_rows(matrix, hidden).astype(jnp.float32)
+        else:
+            logits = jnp.einsum("...d,vd->...v", hidden, matrix).astype(jnp.float32)
         if table.shape[0] == self.vocab:
             return logits
         return jnp.where(jnp.arange(table.shape[0]) < self.vocab, logits, NO_TOKEN)
@@ -87,6 +92,9 @@ class DecoderConfig:
     param_dtype: str
     compute_dtype: str
     lora: LoraSection = LoraSection()
+    cpu_layout: bool = (
+        False  # blocks' weights lie, and products are taken, as suits one CPU; see `Network.for_sampling`
+    )
 
     @property
     def vocab_rows(self) -> int:
@@ -146,7 +154,7 @@ class Network:
         sizes = {
             field.name: getattr(section, field.name)
             for field in dataclasses.fields(DecoderConfig)
-            if field.name not in ("vocab", "compute_dtype", "lora")
+            if field.name not in ("vocab", "compute_dtype", "lora", "cpu_layout")
         }
         return cls(DecoderConfig(vocab=vocab_size, compute_dtype=compute_dtype, lora=lora or LoraSection(), **sizes))
 
@@ -278,22 +286,54 @@ class Network:
     ) -> Array:
         outside = _bind(Outside, config, trunk["outside"])
 
+        turns = config.rope.turns(positions)
+
         def step(x: Array, at: tuple[Params, Array | None]) -> tuple[Array, None]:
             layer, noise = at
-            return _bind(Block, config, layer)(x, positions, segment_ids, noise), None
+            return _bind(Block, config, layer)(x, turns, segment_ids, noise), None
 
         x = outside.embed(tokens, jnp.dtype(config.compute_dtype))
         noises = None if noise is None else jax.random.split(noise, config.layers)
         x, _ = jax.lax.scan(jax.checkpoint(step) if config.remat else step, x, (trunk["layers"], noises))
         return outside.final_norm(x)
 
+    def for_sampling(self, mesh: Mesh) -> Network:
+        """The same network as the sampler computes it on this mesh: on one CPU, laid out as suits that."""
+        frozen = self.adapted and self.config.lora.frozen != "whole"
+        alone = mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
+        return Network(dataclasses.replace(self.config, cpu_layout=alone and not frozen))
+
     def unstack(self, params: Params) -> list[Params]:
         """The blocks' parameters one by one, as decode wants them: slicing them anew every step costs a third of it."""
         stacked = self.trunk(params)["layers"]
-        return [jax.tree.map(lambda leaf, at=layer: leaf[at], stacked) for layer in range(self.config.layers)]
+        return [
+            self._laid_out(jax.tree.map(lambda leaf, at=layer: leaf[at], stacked))
+            for layer in range(self.config.layers)
+        ]
+
+    def unstacked_axes(self) -> list[Params]:
+        """The tree of `unstack` with a tuple of logical axis names in place of every array."""
+        stacked = self.trunk({**self.axes(), **self.base_axes()})["layers"]
+        layer = jax.tree.map(lambda names: names[1:], stacked, is_leaf=lambda node: isinstance(node, tuple))
+        return [self._laid_out(layer)] * self.config.layers
+
+    def _laid_out(self, layer: Params) -> Params:
+        if not self.config.cpu_layout:
+            return layer
+        return jax.tree_util.tree_map_with_path(
+            lambda path, weight: turned(path[-1].key, weight), layer, is_leaf=lambda node: isinstance(node, tuple)
+        )
 
     def cached_hidden(
-        self, outside_params: Params, layers: list[Params], tokens: Array, positions: Array, cache: Any
+        self,
+        outside_params: Params,
+        layers: list[Params],
+        tokens: Array,
+        positions: Array,
+        cache: Any,
+        rows: Array | None = None,
+        last: Array | None = None,
+        turns: Turns | None = None,
     ) -> tuple[Array, Any]:
         """The trunk's normed output for new tokens that continue cached rows.
 
@@ -301,21 +341,25 @@ class Network:
             outside_params: trunk(params)["outside"].
             layers: of `unstack`.
             tokens, positions: i32 [B, T]; a position is a cache column; ≥ C means padding.
-            cache: L pairs of keys and values [B, K, C, H].
+            cache: L pairs of keys and values [S, K, C, H].
+            rows: i32 [B], which cache rows they continue; ≥ S for an empty one. None: row b continues row b.
+            last: i32 [B], the one token of each row whose output is wanted; None wants all.
+            turns: of the positions; None computes them, which XLA on CPU does anew for every use.
 
         Returns:
-            [B, T, D] and the cache with the new columns written.
+            [B, T, D] (or [B, 1, D] of `last`) and the cache with the new columns written.
         """
         outside = _bind(Outside, self.config, outside_params)
         x = outside.embed(tokens, jnp.dtype(self.config.compute_dtype))
-        written = []
-        for layer, layer_cache in zip(layers, cache, strict=True):
-            x, layer_cache = _bind(Block, self.config, layer).cached(x, positions, layer_cache)
+        at, written = Place(positions, turns or self.config.rope.turns(positions), rows), []
+        for number, (layer, layer_cache) in enumerate(zip(layers, cache, strict=True), 1):
+            asked = last if number == self.config.layers else None
+            x, layer_cache = _bind(Block, self.config, layer).cached(x, at, layer_cache, asked)
             written.append(layer_cache)
         return outside.final_norm(x), tuple(written)
 
     def cached_logits(self, outside_params: Params, hidden: Array) -> Array:
-        """hidden [..., D] → f32 [..., V], from trunk(params)["outside"] alone."""
+        """hidden [B, D] → f32 [B, V], from trunk(params)["outside"] alone."""
         return _bind(Outside, self.config, outside_params).logits(hidden)
 
 

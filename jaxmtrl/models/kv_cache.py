@@ -6,8 +6,9 @@ The layer is a tuple index and not an array axis, so that one step writes into e
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 
-from jaxmtrl.models.columns import Columns, empty_columns
+from jaxmtrl.models.columns import Columns, cache_columns, empty_columns
 from jaxmtrl.models.decoder import DecoderConfig
 
 Cache = tuple[tuple[Columns, Columns], ...]
@@ -19,24 +20,24 @@ def empty_cache(config: DecoderConfig, *, slots: int, length: int, dtype: str) -
     return tuple((empty_columns(shape, dtype), empty_columns(shape, dtype)) for _ in range(config.layers))
 
 
-def take_rows(cache: Cache, rows: jax.Array, length: int) -> Cache:
-    """The first `length` columns of the cache rows [R], as a smaller cache."""
-    return jax.tree.map(lambda buffer: buffer[rows, :, :length], cache)
+def cache_length(cache: Cache) -> int:
+    """C, the columns that every row has."""
+    return cache_columns(cache[0][0])
 
 
-def put_rows(cache: Cache, rows: jax.Array, values: Cache) -> Cache:
-    """`cache` with `values` in the first columns of `rows` [R]; rows ≥ S are dropped."""
-    return jax.tree.map(lambda buffer, new: buffer.at[rows, :, : new.shape[2]].set(new, mode="drop"), cache, values)
+def copy_row(cache: Cache, source: jax.Array, target: jax.Array) -> Cache:
+    """`cache` with row `target` equal to row `source`."""
+    return jax.tree.map(lambda buffer: buffer.at[target].set(buffer[source]), cache)
 
 
-def take_columns(cache: Cache, length: int) -> Cache:
-    """The first `length` columns of every row. Slicing inside a loop would copy them at every step."""
-    return jax.tree.map(lambda buffer: buffer[:, :, :length], cache)
+def resized(layer: tuple[Columns, Columns], length: int) -> tuple[Columns, Columns]:
+    """One layer's keys and values with `length` columns: the first of them, or all and then zeros."""
 
+    def resize(buffer: jax.Array) -> jax.Array:
+        kept = buffer[:, :, :length]
+        return jnp.pad(kept, ((0, 0), (0, 0), (0, length - kept.shape[2]), (0, 0)))
 
-def put_columns(cache: Cache, values: Cache) -> Cache:
-    """`cache` with `values` in its first columns."""
-    return jax.tree.map(lambda buffer, new: jax.lax.dynamic_update_slice(buffer, new, (0, 0, 0, 0)), cache, values)
+    return jax.tree.map(resize, layer)
 
 
 def cache_bytes(cache: Cache) -> int:

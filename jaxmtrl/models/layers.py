@@ -6,17 +6,18 @@ Softmax and norms are computed in f32 whatever the activations' dtype.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxmtrl.models.columns import Columns, read_columns, write_columns
+from jaxmtrl.models.attention import attend_cache, attend_rows
+from jaxmtrl.models.columns import Columns, write_columns
 from jaxmtrl.models.projection import Projections
-from jaxmtrl.models.rope import rotate
+from jaxmtrl.models.rope import Turns, rotate
 
 Array = jax.Array
-
-_FEW_QUERIES = 16  # of one key-value head
 
 
 def weight(key: Array, shape: tuple[int, ...], axes: tuple[str | None, ...], *, fan_in: int, scale: float = 1.0):
@@ -27,6 +28,24 @@ def weight(key: Array, shape: tuple[int, ...], axes: tuple[str | None, ...], *, 
 def bias(shape: tuple[int, ...], axes: tuple[str | None, ...]):
     """An additive parameter that starts at zero."""
     return nnx.Param(jnp.zeros(shape, jnp.float32), axes=axes)
+
+
+class Place(NamedTuple):
+    """Where new tokens of B rows go in a cache of S rows and C columns."""
+
+    positions: Array  # i32 [B, T], cache columns; ≥ C is padding, which is dropped
+    turns: Turns  # of these positions
+    rows: Array | None  # i32 [B], cache rows; ≥ S for an empty one. None: row b is b, and S = B
+
+    def only(self, column: Array) -> Place:
+        """The place of one token of each row, [B]."""
+        sin, cos = self.turns
+        return Place(pick(self.positions, column), (pick(sin, column), pick(cos, column)), self.rows)
+
+
+def pick(x: Array, column: Array) -> Array:
+    """x [B, T, …] at `column` [B] of each row: [B, 1, …]."""
+    return jnp.take_along_axis(x, column.reshape(-1, *[1] * (x.ndim - 1)), axis=1)
 
 
 class RMSNorm(nnx.Module):
@@ -61,105 +80,46 @@ class Attention(Projections):
         if config.qk_norm:
             self.query_norm, self.key_norm = RMSNorm(h, config.norm_eps), RMSNorm(h, config.norm_eps)
         self.biased, self.normed = config.qkv_bias, config.qk_norm
-        self.rope = config.rope
+        self.cpu_layout = config.cpu_layout
         self.adapt(config.lora, key, ("query", "key", "value", "out"))
 
-    def project(self, x: Array, positions: Array, noise: Array | None = None) -> tuple[Array, Array, Array]:
-        """Rotated queries [B, T, N, H] and keys [B, T, K, H], and values [B, T, K, H]."""
+    def ask(self, x: Array, turns: Turns, noise: Array | None = None) -> Array:
+        """Rotated queries [B, T, N, H]."""
         query = self.through("query", "btd,dnh->btnh", x, noise)
+        if self.biased:
+            query = query + self.query_bias[...].astype(x.dtype)
+        return rotate(self.query_norm(query) if self.normed else query, turns)  # each head normed by itself
+
+    def offer(self, x: Array, turns: Turns, noise: Array | None = None) -> tuple[Array, Array]:
+        """Rotated keys and plain values, [B, T, K, H] each."""
         key = self.through("key", "btd,dkh->btkh", x, noise)
         value = self.through("value", "btd,dkh->btkh", x, noise)
         if self.biased:
-            query = query + self.query_bias[...].astype(x.dtype)
             key = key + self.key_bias[...].astype(x.dtype)
             value = value + self.value_bias[...].astype(x.dtype)
-        if self.normed:  # each head by itself, before it is turned
-            query, key = self.query_norm(query), self.key_norm(key)
-        frequencies, amplitude = self.rope.frequencies(), self.rope.amplitude()
-        query = rotate(query, positions, frequencies, amplitude)
-        key = rotate(key, positions, frequencies, amplitude)
-        return query, key, value
+        return rotate(self.key_norm(key) if self.normed else key, turns), value
 
-    def __call__(self, x: Array, positions: Array, segment_ids: Array, noise: Array | None = None) -> Array:
+    def __call__(self, x: Array, turns: Turns, segment_ids: Array, noise: Array | None = None) -> Array:
         """Full-row attention: a token sees itself and the earlier tokens of its own segment."""
-        query, key, value = self.project(x, positions, noise)
-        mixed = attend_rows(query, key, value, segment_ids)
+        mixed = attend_rows(self.ask(x, turns, noise), *self.offer(x, turns, noise), segment_ids)
         return self.through("out", "btnh,nhd->btd", mixed, noise)
 
     def cached(
-        self, x: Array, positions: Array, cache: tuple[Columns, Columns]
+        self, x: Array, at: Place, cache: tuple[Columns, Columns], asking: tuple[Array, Place] | None = None
     ) -> tuple[Array, tuple[Columns, Columns]]:
         """Writes T new keys and values into the cache and attends to what each token may see of it.
 
         Args:
             x: [B, T, D].
-            positions: i32 [B, T], cache column of each token; columns ≥ C are dropped (padding).
-            cache: keys and values, each [B, K, C, H].
+            cache: keys and values, each [S, K, C, H].
+            asking: the tokens [B, t, D] that want to know, and their place; None for all of `x`.
         """
-        query, key, value = self.project(x, positions)
-        keys, values = cache
-        rows = jnp.arange(x.shape[0])[:, None]
-        keys, values = write_columns(keys, rows, positions, key), write_columns(values, rows, positions, value)
-        mixed = attend_cache(query, read_columns(keys, x.dtype), read_columns(values, x.dtype), positions)
+        rows = jnp.arange(x.shape[0]) if at.rows is None else at.rows
+        new = self.offer(x, at.turns)
+        keys, values = (write_columns(old, rows[:, None], at.positions, part) for old, part in zip(cache, new))
+        x, at = (x, at) if asking is None else asking
+        mixed = attend_cache(self.ask(x, at.turns), keys, values, at.positions, at.rows, one_by_one=self.cpu_layout)
         return self.through("out", "btnh,nhd->btd", mixed), (keys, values)
-
-
-def attend_rows(query: Array, keys: Array, values: Array, segment_ids: Array) -> Array:
-    """Causal attention within segments, in blocks of queries that never compute the keys after them.
-
-    Faster on CPU than one masked product over the whole square: about half the work, and pieces that fit the cache.
-    A padding token sees padding only; its output is finite and means nothing.
-
-    Args:
-        query: [B, T, N, H].
-        keys, values: [B, T, K, H].
-        segment_ids: i32 [B, T].
-    """
-    tokens = query.shape[1]
-    keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)  # [B, K, T, H]
-    columns, blocks = jnp.arange(tokens), []
-    for start in range(0, tokens, width := max(64, -(-tokens // 8))):
-        stop = min(start + width, tokens)
-        same = segment_ids[:, start:stop, None] == segment_ids[:, None, :stop]
-        seen = same & (columns[:stop] <= columns[start:stop, None])  # [B, block, stop]
-        blocks.append(attend(query[:, start:stop], keys[:, :, :stop], values[:, :, :stop], seen))
-    return jnp.concatenate(blocks, axis=1)
-
-
-def attend_cache(query: Array, keys: Array, values: Array, positions: Array) -> Array:
-    """Attention of queries [B, T, N, H] over cached keys and values [B, K, C, H]; position p sees c ≤ p."""
-    return attend(query, keys, values, jnp.arange(keys.shape[2]) <= positions[:, :, None])
-
-
-def attend(query: Array, keys: Array, values: Array, seen: Array) -> Array:
-    """softmax(q·k / √H) · v over the keys that are seen, in f32 where it matters.
-
-    Args:
-        query: [B, T, N, H].
-        keys, values: [B, K, C, H].
-        seen: bool [B, T, C].
-
-    Returns:
-        [B, T, N, H]; where nothing is seen, a finite mean of everything.
-    """
-    batch, tokens, heads, width = query.shape
-    kv_heads, columns = keys.shape[1], keys.shape[2]
-    group = heads // kv_heads
-    # One plain batched product over B·K: twice as fast on CPU as the einsum that names every axis.
-    rows = (batch * kv_heads, group * tokens, width)
-    grouped = query.reshape(batch, tokens, kv_heads, group, width).transpose(0, 2, 3, 1, 4).reshape(rows)
-    keys, values = (x.reshape(batch * kv_heads, columns, width).astype(query.dtype) for x in (keys, values))
-    if group * tokens <= _FEW_QUERIES:
-        # Few queries and many keys, as in decode: with the keys first XLA on CPU need not transpose them at every step,
-        # which takes four times as long as the product. The barrier keeps it from turning the product round itself.
-        scores = jax.lax.optimization_barrier(jnp.einsum("xch,xqh->xcq", keys, grouped)).swapaxes(1, 2)
-    else:
-        scores = jnp.einsum("xqh,xch->xqc", grouped, keys)
-    scores = scores.astype(jnp.float32) * width**-0.5
-    scores = jnp.where(seen[:, None], scores.reshape(batch, heads, tokens, columns), jnp.finfo(jnp.float32).min)
-    shares = jax.nn.softmax(scores, axis=-1).reshape(batch * kv_heads, group * tokens, columns).astype(query.dtype)
-    mixed = jnp.einsum("xqc,xch->xqh", shares, values)
-    return mixed.reshape(batch, heads, tokens, width).transpose(0, 2, 1, 3)
 
 
 class GatedMlp(Projections):
@@ -171,6 +131,7 @@ class GatedMlp(Projections):
         self.gate = weight(gate, (d, f), ("embed", "mlp"), fan_in=d)
         self.up = weight(up, (d, f), ("embed", "mlp"), fan_in=d)
         self.down = weight(down, (f, d), ("mlp", "embed"), fan_in=f, scale=(2 * config.layers) ** -0.5)
+        self.cpu_layout = config.cpu_layout
         self.adapt(config.lora, key, ("gate", "up", "down"))
 
     def __call__(self, x: Array, noise: Array | None = None) -> Array:
@@ -188,15 +149,22 @@ class Block(nnx.Module):
         self.mlp_norm = RMSNorm(config.embed, config.norm_eps)
         self.mlp = GatedMlp(config, mlp)
 
-    def __call__(self, x: Array, positions: Array, segment_ids: Array, noise: Array | None = None) -> Array:
+    def __call__(self, x: Array, turns: Turns, segment_ids: Array, noise: Array | None = None) -> Array:
         one, other = (None, None) if noise is None else jax.random.split(noise)
-        x = x + self.attention(self.attention_norm(x), positions, segment_ids, one)
+        x = x + self.attention(self.attention_norm(x), turns, segment_ids, one)
         return x + self.mlp(self.mlp_norm(x), other)
 
     def cached(
-        self, x: Array, positions: Array, cache: tuple[Columns, Columns]
+        self, x: Array, at: Place, cache: tuple[Columns, Columns], last: Array | None = None
     ) -> tuple[Array, tuple[Columns, Columns]]:
-        """As `__call__`, over a cache; see `Attention.cached`."""
-        mixed, cache = self.attention.cached(self.attention_norm(x), positions, cache)
+        """As `__call__`, over a cache; see `Attention.cached`.
+
+        Args:
+            last: i32 [B]; with it all tokens are written, but only that one's output, [B, 1, D], is computed.
+        """
+        normed, asking = self.attention_norm(x), None
+        if last is not None:
+            x, asking = pick(x, last), (pick(normed, last), at.only(last))
+        mixed, cache = self.attention.cached(normed, at, cache, asking)
         x = x + mixed
         return x + self.mlp(self.mlp_norm(x)), cache

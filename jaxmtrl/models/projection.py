@@ -24,11 +24,14 @@ Array = jax.Array
 
 # How many leading dimensions of each of a block's matrices are summed over.
 INPUTS = {"query": 1, "key": 1, "value": 1, "out": 2, "gate": 1, "up": 1, "down": 1}
+_FEW_ROWS = 64
 ADAPTERS = ("_lora_a", "_lora_b")  # what the names of an adapter's two matrices end with
 
 
 class Projections(nnx.Module):
     """A module whose weights may be adapted and quantised."""
+
+    cpu_layout = False  # whether weights lie as `turned` makes them
 
     def adapt(self, lora: LoraSection, key: Array, names: Sequence[str]) -> None:
         """Freezes the named weights and puts adapters beside those that `lora` targets; does nothing at rank 0."""
@@ -60,7 +63,10 @@ class Projections(nnx.Module):
         weight = getattr(self, name).get_value()
         if isinstance(weight, Quantised):
             weight = dequantise(weight)
-        y = jnp.einsum(equation, x, weight.astype(x.dtype))
+        if self.cpu_layout:
+            y = outputs_first(x, weight.astype(x.dtype), INPUTS[name])
+        else:
+            y = jnp.einsum(equation, x, weight.astype(x.dtype))
         down = getattr(self, name + ADAPTERS[0], None)
         if down is None:
             return y
@@ -73,6 +79,35 @@ class Projections(nnx.Module):
         read, write = _low_rank(equation)
         narrow = jnp.einsum(read, x, down[...].astype(x.dtype))
         return y + jnp.einsum(write, narrow, up[...].astype(x.dtype)) * jnp.asarray(self.scale, x.dtype)
+
+
+def turned(name: str, weight: Any) -> Any:
+    """A weight (or the names of its axes) with the dimensions that are summed over last instead of first.
+
+    CPUs multiply a few rows by it half as fast again as by the other, and many rows as fast.
+    """
+    if name not in INPUTS:
+        return weight
+    first = INPUTS[name]
+    if isinstance(weight, tuple):
+        return weight[first:] + weight[:first]
+    return weight.transpose(*range(first, weight.ndim), *range(first))
+
+
+def outputs_first(x: Array, weight: Array, inputs: int) -> Array:
+    """x [B, T, *inputs] times a `turned` weight [*outputs, *inputs]: [B, T, *outputs]."""
+    outputs = weight.shape[: weight.ndim - inputs]
+    rows, matrix = x.reshape(-1, math.prod(x.shape[2:])), weight.reshape(math.prod(outputs), -1)
+    return matrix_by_rows(matrix, rows).reshape(*x.shape[:2], *outputs)
+
+
+def matrix_by_rows(matrix: Array, rows: Array) -> Array:
+    """rows [M, D] times matrix [F, D]: [M, F], in the order that suits a CPU."""
+    if rows.shape[0] > _FEW_ROWS:
+        return jnp.einsum("md,fd->mf", rows, matrix)
+    # XLA on CPU rearranges the second factor of a product at every call: it had better be the small one. The barrier
+    # keeps it from exchanging them.
+    return jax.lax.optimization_barrier(jnp.einsum("fd,md->fm", matrix, rows)).T
 
 
 def _low_rank(equation: str) -> tuple[str, str]:

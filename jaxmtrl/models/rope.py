@@ -15,6 +15,8 @@ import numpy as np
 
 Array = jax.Array | np.ndarray
 
+Turns = tuple[jax.Array, jax.Array]  # sines and cosines of every pair, times the amplitude: f32 [B, T, 1, H/2] each
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rope:
@@ -55,6 +57,14 @@ class Rope:
             return self.attention_factor
         return yarn_amplitude(self.factor)
 
+    def turns(self, positions: jax.Array) -> Turns:
+        """Of positions i32 [...], two arrays f32 [..., 1, H/2]; the same in every block."""
+        angles = positions[..., None, None].astype(jnp.float32) * self.frequencies()
+        sin, cos = jnp.sin(angles), jnp.cos(angles)
+        if (amplitude := self.amplitude()) != 1.0:
+            sin, cos = sin * amplitude, cos * amplitude
+        return sin, cos
+
     def _llama3(self, plain: np.ndarray) -> np.ndarray:
         """Slow pairs divided by the factor, fast ones kept, a linear blend between (Llama 3.1's reference code)."""
         one, low, high, length = np.float32(1), self.low_frequency, self.high_frequency, self.original_length
@@ -94,18 +104,8 @@ def _powers(theta: float, width: int) -> np.ndarray:
     return np.power(np.float64(theta), exponents.astype(np.float64)).astype(np.float32)
 
 
-def rotate(x: jax.Array, positions: jax.Array, frequencies: Array, amplitude: float = 1.0) -> jax.Array:
-    """Rotary position embedding, halves convention (Su et al., arXiv 2104.09864).
-
-    Args:
-        x: [B, T, heads, H].
-        positions: i32 [B, T].
-        frequencies: f32 [H/2], radians a position.
-        amplitude: what the turned vector is multiplied by.
-    """
-    angles = positions[..., None, None].astype(jnp.float32) * frequencies  # [B, T, 1, H/2]
-    sin, cos = jnp.sin(angles), jnp.cos(angles)
-    if amplitude != 1.0:
-        sin, cos = sin * amplitude, cos * amplitude
+def rotate(x: jax.Array, turns: Turns) -> jax.Array:
+    """Rotary position embedding, halves convention (Su et al., arXiv 2104.09864), of x [B, T, heads, H]."""
+    sin, cos = turns
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)

@@ -6,7 +6,8 @@ than slots may be open, so that a slot whose episode has ended finds the next on
 
 from __future__ import annotations
 
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,10 +16,14 @@ import numpy as np
 
 from jaxmtrl.errors import TooManyFailures
 from jaxmtrl.rollout.pool import EnvPool, PoolEvent
+from jaxmtrl.rollout.timeline import NO_TIMELINE, SAMPLER, Timeline
 from jaxmtrl.text.template import ChatTemplate
 from jaxmtrl.text.tokenizer import Tokenizer
 from jaxmtrl.text.transcript import Transcript
 from jaxmtrl.types import Episode, EpisodeStop, Task, TurnStop
+
+PATIENCE = 0.05  # share of a round that the device may be kept waiting for answers that are due
+_GLANCE_S = 0.005  # how often the device is looked at while it works
 
 
 class SampledAction(Protocol):
@@ -48,6 +53,9 @@ class SlotEngine(Protocol):
     def rewind(self, slot: int) -> None: ...
     def room(self, slot: int) -> int: ...
     def submit(self, slot: int, ids: np.ndarray) -> None: ...
+    def start(self) -> None: ...
+    @property
+    def working(self) -> bool: ...
     def step(self) -> Sequence[SampledAction]: ...
 
 
@@ -68,6 +76,7 @@ class _Open:
     play: Play
     transcript: Transcript
     slot: int | None = None
+    worker: int | None = None  # of the pool, as far as it tells
     waiting: np.ndarray | None = None  # first prompt of an episode that waits for a slot
     metrics: dict[str, float] = field(default_factory=dict)
 
@@ -105,6 +114,7 @@ class Player:
         max_action_tokens: int,
         max_failed_share: float,
         keep_tokens: int = 0,
+        timeline: Timeline = NO_TIMELINE,
     ):
         """
         Args:
@@ -113,6 +123,7 @@ class Player:
             keep_tokens: an episode that outgrows its slot goes on with at most so many of its tokens, its oldest turns
                 dropped; 0 truncates it.
             max_failed_share: share of failed episodes in one call of `play` above which it raises.
+            timeline: is told of the sampler's steps and waits, and of what every environment worker did.
         """
         self._engine = engine
         self._pool = pool
@@ -123,6 +134,7 @@ class Player:
         self._max_action_tokens = max_action_tokens
         self._max_failed_share = max_failed_share
         self._keep_tokens = keep_tokens
+        self._timeline = timeline
         self._next_id = 0
 
     def play(
@@ -172,29 +184,72 @@ class _Batch:
         report: Callable[[Episode], None] | None,
     ):
         self._player = player
-        self._engine, self._pool = player._engine, player._pool
+        self._engine, self._pool, self._timeline = player._engine, player._pool, player._timeline
         self._plays = plays
         self._temperature = temperature
         self._max_tokens = max_tokens
         self._report = report
         self._open: dict[int, _Open] = {}
         self._by_slot: dict[int, int] = {}
-        self._slotless: deque[int] = deque()  # episodes whose first prompt waits for a slot
+        self._slotless: list[int] = []  # episodes whose first prompt waits for a slot
+        self._seated: Counter[int | None] = Counter()  # episodes that have a slot, by worker
+        self._acting: set[int] = set()  # seated episodes whose environment is at work
+        self._round_s = 0.0  # how long the device's last round took
         self._ended: list[Episode] = []
 
     def run(self) -> list[Episode]:
         while self._plays or self._open:
-            while self._plays and len(self._open) < self._player._open_episodes:
-                self._start(self._plays.popleft())
-            for event in self._pool.receive(0.0 if self._engine.busy else None):
-                if event.episode in self._open:
-                    self._handle(event.episode, event)
-            while self._slotless and self._engine.free_slots:
-                self._seat(self._slotless.popleft())
+            self._open_more()
+            self._gather()
             if self._engine.busy:
-                for sampled in self._engine.step():
+                began = time.monotonic()
+                self._engine.start()
+                while self._engine.working:  # what environments answer is read while the device is busy
+                    self._hear(_GLANCE_S)
+                actions = self._engine.step()
+                ended = time.monotonic()
+                self._round_s = ended - began
+                self._timeline.add(SAMPLER, "prefill and decode", began, ended)
+                for sampled in actions:
                     self._act(sampled)
         return self._ended
+
+    def _open_more(self) -> None:
+        while self._plays and len(self._open) < self._player._open_episodes:
+            self._start(self._plays.popleft())
+
+    def _gather(self) -> None:
+        """Takes in what environments have answered, and waits a moment for what is still due.
+
+        A round of the device costs about the same for few slots as for many, and an answer that just misses one waits
+        for the whole of it: a short wait for the others is worth it, so long as it is a small part of a round.
+        """
+        self._hear(0.0 if self._engine.busy else None)
+        until = time.monotonic() + PATIENCE * self._round_s
+        while self._due() and (left := until - time.monotonic()) > 0:
+            self._hear(left)
+
+    def _due(self) -> bool:
+        """Whether an environment is at work for an episode that has a slot, or for one that would get one."""
+        free = self._engine.free_slots
+        return bool(self._acting or (free and len(self._open) > len(self._by_slot) + len(self._slotless)))
+
+    def _hear(self, timeout_s: float | None) -> None:
+        """Handles what environments answer within this time, and seats episodes that are ready to begin."""
+        began = time.monotonic()
+        events = self._pool.receive(timeout_s)
+        if not self._engine.busy:
+            self._timeline.add(SAMPLER, "wait for environments", began, time.monotonic())
+        for event in events:
+            if self._timeline.on and event.work is not None:
+                name = "reset" if event.kind == "observation" else event.kind
+                self._timeline.add(f"environments {event.work.worker}", name, event.work.began, event.work.ended)
+            if event.episode in self._open:
+                self._acting.discard(event.episode)
+                self._handle(event.episode, event)
+        self._open_more()
+        while self._slotless and self._engine.free_slots:
+            self._seat(self._next_in())
 
     def abandon(self) -> None:
         """Frees slots and environments of whatever is still open, after an error."""
@@ -213,6 +268,7 @@ class _Batch:
         if event.kind == "failure":
             self._end(episode, EpisodeStop.FAILED, error=event.failure)
         elif event.kind == "observation":
+            state.worker = None if event.work is None else event.work.worker
             state.waiting = state.transcript.observe(event.observation, event.state)
             self._slotless.append(episode)
         else:
@@ -228,10 +284,16 @@ class _Batch:
             else:
                 self._submit(episode, ids)
 
+    def _next_in(self) -> int:
+        """Takes the waiting episode whose worker has the fewest in slots, as a long step holds up all of its worker."""
+        episode = min(self._slotless, key=lambda episode: self._seated[self._open[episode].worker])  # first of equals
+        self._slotless.remove(episode)
+        return episode
+
     def _seat(self, episode: int) -> None:
-        state = self._open.get(episode)
-        if state is None or state.waiting is None:  # it failed while it waited
-            return
+        state = self._open[episode]
+        assert state.waiting is not None
+        self._seated[state.worker] += 1
         state.slot = self._engine.open(state.play.seed, self._temperature)
         self._by_slot[state.slot] = episode
         self._submit(episode, state.waiting)
@@ -258,6 +320,7 @@ class _Batch:
     def _act(self, sampled: SampledAction) -> None:
         episode = self._by_slot[sampled.slot]
         text = self._open[episode].transcript.act(sampled.ids, sampled.logprobs, sampled.stop)
+        self._acting.add(episode)
         self._pool.step(episode, text)
 
     def _end(self, episode: int, stop: EpisodeStop, *, success: bool = False, error: str = "") -> None:
@@ -284,8 +347,12 @@ class _Batch:
 
     def _leave(self, episode: int) -> _Open:
         state = self._open.pop(episode)
+        self._acting.discard(episode)
         if state.slot is not None:
             del self._by_slot[state.slot]
             self._engine.close(state.slot)
+            self._seated[state.worker] -= 1
+        elif episode in self._slotless:  # it failed while it waited
+            self._slotless.remove(episode)
         self._pool.release(episode)
         return state

@@ -59,6 +59,9 @@ class Worker(ABC):
     the device. A deadline belongs to the oldest unanswered message and counts from when the worker was free for it.
     """
 
+    shares_clock = False  # whether its time.monotonic() is this process's
+    number = -1  # of this worker in its pool
+
     def __init__(self, startup_s: float):
         """`startup_s`: seconds until it must be ready, counted from here."""
         self.ready, self.closing = False, False
@@ -106,6 +109,12 @@ class Worker(ABC):
     def overrun_text(self) -> str:
         """What it did when its deadline was over, as the end of a sentence about it."""
         return f"hung for {time.monotonic() - self.since:.1f} s"
+
+    def time_of(self, reply: Reply) -> tuple[float, float]:
+        """When work on the oldest unanswered message began and ended; as seen from here, if the clock is another's."""
+        if self.shares_clock and reply.ended:
+            return reply.began, reply.ended
+        return self.since, time.monotonic()
 
     def take_seat(self) -> int:
         """A seat no open episode sits on; one that has an environment already, if possible."""

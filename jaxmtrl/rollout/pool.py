@@ -25,6 +25,15 @@ from jaxmtrl.types import StepResult, Task
 _START_FAILURES = 3  # consecutive ones, after which the environment is taken to be broken
 
 
+@dataclass(frozen=True)
+class Work:
+    """A worker's time on one message."""
+
+    worker: int  # its number in the pool, counted from 0; whoever replaces it has another
+    began: float  # [s], on time.monotonic()
+    ended: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolEvent:
     """What became of one message of one episode."""
@@ -36,6 +45,7 @@ class PoolEvent:
     step: StepResult | None = None  # of a step
     admissible: tuple[str, ...] | None = None  # what could be done, or None if the environment does not know
     failure: str = ""  # environment, task, turn and what happened; an episode fails once, then nothing follows
+    work: Work | None = None  # who was at it when, if a worker was
 
 
 class EnvPool(Protocol):
@@ -105,7 +115,7 @@ class WorkerPool:
         self._recycle_after = recycle_after
         self._episodes: dict[int, OpenEpisode] = {}
         self._events: list[PoolEvent] = []
-        self._start_failures, self._broken = 0, ""
+        self._started, self._start_failures, self._broken = 0, 0, ""
         self._liveness_at = 0.0
         self._alive: list[Worker] = []  # every worker, those on their way out included
         # Closed by `close`, by garbage collection, or at exit before multiprocessing waits for its children.
@@ -209,6 +219,7 @@ class WorkerPool:
 
     def _start(self) -> Worker:
         worker = self._start_worker()
+        worker.number, self._started = self._started, self._started + 1
         self._alive.append(worker)
         return worker
 
@@ -250,36 +261,39 @@ class WorkerPool:
             self._start_failures = 0
             worker.set_ready()
             return
+        began, ended = worker.time_of(reply)
         message = worker.answer(reply)
         if message is None:
             self._lose(worker, "sent a reply that nobody asked for")
             return
         if not message.episode.released and not message.episode.failed:
-            self._tell(message, reply)
+            self._tell(message, reply, Work(worker.number, began, ended))
         self._recycle(worker)
 
-    def _tell(self, message: Message, reply: Reply) -> None:
+    def _tell(self, message: Message, reply: Reply, work: Work) -> None:
         number = message.episode.number
         if reply.kind == "failure":
-            self._fail(message.episode, message.turn, f"{message.where} {reply.payload}")
+            self._fail(message.episode, message.turn, f"{message.where} {reply.payload}", work)
         elif reply.kind == "admissible":
             known = reply.payload if isinstance(reply.payload, tuple) else None
-            self._events.append(PoolEvent(episode=number, kind="admissible", admissible=known))
+            self._events.append(PoolEvent(episode=number, kind="admissible", admissible=known, work=work))
         elif isinstance(reply.payload, StepResult):
-            self._events.append(PoolEvent(episode=number, kind="step", step=reply.payload, state=reply.state))
+            self._events.append(
+                PoolEvent(episode=number, kind="step", step=reply.payload, state=reply.state, work=work)
+            )
         else:
             observation = str(reply.payload)
             self._events.append(
-                PoolEvent(episode=number, kind="observation", observation=observation, state=reply.state)
+                PoolEvent(episode=number, kind="observation", observation=observation, state=reply.state, work=work)
             )
 
-    def _fail(self, opened: OpenEpisode, turn: int, what: str) -> None:
+    def _fail(self, opened: OpenEpisode, turn: int, what: str, work: Work | None = None) -> None:
         if opened.failed:
             return
         opened.failed = True
         opened.worker.forget(opened)
         text = f"{self._factory}, task {opened.task_id!r}, turn {turn}: {what}"
-        self._events.append(PoolEvent(episode=opened.number, kind="failure", failure=text))
+        self._events.append(PoolEvent(episode=opened.number, kind="failure", failure=text, work=work))
 
     def _lose(self, worker: Worker, what: str) -> None:
         """Ends a worker that is of no use, fails its open episodes and puts another in its place."""
@@ -292,7 +306,8 @@ class WorkerPool:
             if not worker.ready:
                 self._fail(opened, 0, f"its worker's start {what}")
             elif guilty is not None and guilty.episode is opened:
-                self._fail(opened, guilty.turn, f"{what} in {guilty.where}; the worker was killed and replaced")
+                work = Work(worker.number, worker.since, time.monotonic())
+                self._fail(opened, guilty.turn, f"{what} in {guilty.where}; the worker was killed and replaced", work)
             else:
                 where = f" in {guilty.where} of task {guilty.episode.task_id!r}" if guilty is not None else ""
                 self._fail(opened, opened.turns, f"was lost with its worker, which {what}{where}")

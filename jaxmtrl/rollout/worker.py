@@ -6,6 +6,7 @@ every message; a seat is one `TextEnv`, made at its first reset and reused by la
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing
 import multiprocessing.connection
@@ -18,9 +19,10 @@ import socket
 import struct
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal
 
@@ -59,6 +61,8 @@ class Reply:
     # failure: what happened, as the end of a sentence that begins "reset ..."; admissible: None where unknown
     payload: str | StepResult | tuple[str, ...] | None = ""
     state: str = ""  # of an observation or a step: the state reached, where names of states are wanted and known
+    began: float = 0.0  # when the worker began with the request, on its time.monotonic()
+    ended: float = 0.0  # and was done with it; both 0 where it was not measured
 
 
 def frame(message: Request | Reply) -> bytes:
@@ -127,6 +131,7 @@ def run(
         _send(channel, Reply(0, "failure", f"failed:\n{traceback.format_exc()}"))
         return
     _send(channel, Reply(0, "ready"))
+    _warm_up(environment)
     _answer(channel, _Seats(environment, name_states))
 
 
@@ -136,6 +141,13 @@ def _load(factory: str, options: Mapping[str, Any], start_folder: str, folder: s
     environment = load_environment(factory, options)
     os.chdir(folder)
     return environment
+
+
+def _warm_up(environment: Environment) -> None:
+    """Has an environment with a method `warm_up` do what makes its first reset slow, while the device's programs are
+    compiled. What goes wrong here is left to that reset, which has an episode to blame."""
+    with contextlib.suppress(Exception, SystemExit):
+        getattr(environment, "warm_up", lambda: None)()
 
 
 def _die_with_parent(folder: str) -> None:
@@ -155,7 +167,9 @@ def _answer(channel: socket.socket, seats: _Seats) -> None:
             if request.kind == "close":
                 seats.close()
                 return
-            _send(channel, seats.handle(request))
+            began = time.monotonic()
+            reply = seats.handle(request)
+            _send(channel, replace(reply, began=began, ended=time.monotonic()))
 
 
 def _receive(channel: socket.socket) -> bytes:
@@ -286,12 +300,12 @@ def _finite(name: str, value: object) -> float:
 
 
 def _text(name: str, value: object) -> str:
-    what = f"{name} {_describe(value)}".lstrip()
     if not isinstance(value, str):
-        raise _WrongAnswer(f"returned {what}, wanted a str")
+        raise _WrongAnswer(f"returned {f'{name} {_describe(value)}'.lstrip()}, wanted a str")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as err:
+        what = f"{name} {_describe(value)}".lstrip()
         raise _WrongAnswer(f"returned {what}, which is no Unicode text ({err.reason} at {err.start})") from err
     return str(value)
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from jaxmtrl.config.sections import SamplingSection
 from jaxmtrl.errors import CapacityError
 from jaxmtrl.models.decoder import Network, Params
-from jaxmtrl.sampling.programs import SlotState, Weights, compile_programs
+from jaxmtrl.models.kv_cache import Cache, cache_length
+from jaxmtrl.sampling.compiled import compile_programs
+from jaxmtrl.sampling.programs import Report, SlotState, Weights
 from jaxmtrl.types import TurnStop
 
 
@@ -63,7 +65,9 @@ class Engine:
         self._base = base or {}
         self._section = section
         self._programs = compile_programs(network, section, tuple(sorted(stop_ids)), mesh)
-        self._state: SlotState = self._programs.empty()
+        self._cache: Cache = self._programs.empty_cache()
+        self._state: SlotState = self._programs.empty_state()
+        self._report: Any = None  # array of the chunk under way, or None
         self._weights: Weights | None = None  # until the first `load`
         self.version = -1
         self._cached = np.zeros(section.slots, np.int64)  # columns of the cache that are written
@@ -94,7 +98,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether `step` has anything to do."""
-        return bool(self._queue or self._playing)
+        return bool(self._queue or self._playing or self._report is not None)
 
     def load(self, params: Params, version: int) -> None:
         """Plays with `params` from here on. Every slot must be closed: a cache of old weights is never read again."""
@@ -127,7 +131,25 @@ class Engine:
             self._state = self._programs.stop(self._state, np.int32(slot))
         self._queue = deque(prompt for prompt in self._queue if prompt.slot != slot)
         self._heads.pop(slot, None)
+        self._cached[slot] = 0
         self._free.append(slot)
+        self._shrink()
+
+    def _shrink(self) -> None:
+        """Gives back the columns that only episodes that have ended needed."""
+        section, smallest = self._section, self._programs.lengths[0]
+        if len(self._free) == section.slots:
+            if cache_length(self._cache) != smallest:
+                self._cache = ()  # its memory is free before the new one is laid out
+                self._cache = self._programs.empty_cache()
+            return
+        wanted = max(int(self._cached.max()) + section.max_action_tokens, section.prefill_buckets[-1])
+        if wanted < cache_length(self._cache):
+            self._cache = self._programs.fitted(self._cache, wanted)
+
+    def _grow(self, needed: int) -> None:
+        if needed > cache_length(self._cache):
+            self._cache = self._programs.fitted(self._cache, needed)
 
     def rewind(self, slot: int) -> None:
         """Empties the cache of a slot between two actions; its episode goes on, and so do its draws."""
@@ -157,23 +179,41 @@ class Engine:
         )
         self._carry[slot] = np.zeros(0, np.int32)
 
+    def start(self) -> None:
+        """Sends the device off to prefill up to R queued prompts and to decode one chunk, and does not wait for it.
+
+        Until `step` fetches what comes of it, the host may open, submit and close slots meanwhile.
+        """
+        if self._report is not None:
+            return
+        # A decode step costs the same however few slots take part, so whatever waits is read first: once round, since a
+        # prompt that is longer than the largest bucket comes in pieces, which leave the others a chunk in between.
+        for _ in range(len(self._queue)):
+            if self._queue:
+                self._prefill()
+        if self._playing:
+            needed = int(max(self._cached[slot] for slot in self._playing)) + self._section.decode_chunk
+            self._grow(min(needed, self._section.cache_length))
+            self._cache, self._state, self._report = self._programs.decode(self._loaded, self._cache, self._state)
+
+    @property
+    def working(self) -> bool:
+        """Whether the device is still busy with what `start` began, so that `step` would wait."""
+        return self._report is not None and not self._report.is_ready()
+
     def step(self) -> list[Sampled]:
-        """Prefills up to R queued prompts, decodes one chunk, and returns the actions that ended."""
-        if self._queue:
-            self._prefill()
-        if not self._playing:
+        """Waits for what `start` began (and begins it, if nobody has), and returns the actions that ended."""
+        self.start()
+        if self._report is None:
             return []
-        needed = int(max(self._cached[slot] for slot in self._playing)) + self._section.decode_chunk
-        self._state = self._programs.decode(self._loaded, self._state, needed)
-        tokens, logprobs, emitted, active = jax.device_get(
-            (self._state.tokens, self._state.logprobs, self._state.emitted, self._state.active)
-        )
+        report, self._report = Report.of(self._report), None
         finished = []
         for slot in sorted(self._playing):
-            count = int(emitted[slot])
+            count = int(report.emitted[slot])
             self._cached[slot] = self._ends[slot] + count - 1
-            if not active[slot]:
-                finished.append(self._finish(slot, tokens[slot, :count].copy(), logprobs[slot, :count].copy()))
+            if not report.active[slot]:
+                ids, logprobs = report.tokens[slot, :count].copy(), report.logprobs[slot, :count].copy()
+                finished.append(self._finish(slot, ids, logprobs))
         return finished
 
     def _finish(self, slot: int, ids: np.ndarray, logprobs: np.ndarray) -> Sampled:
@@ -183,21 +223,49 @@ class Engine:
         stopped = int(ids[-1]) in self._programs.stop_ids
         return Sampled(slot=slot, ids=ids, logprobs=logprobs, stop=TurnStop.STOP_TOKEN if stopped else TurnStop.LENGTH)
 
-    def _take_prompts(self, rows: int) -> list[_Prompt]:
-        """The next prompts to prefill. What a first prompt shares with another slot's (the same task, the same system
-        prompt) is copied; one that will share a prompt taken just before it waits for the next call."""
-        taken: list[_Prompt] = []
-        waiting: list[_Prompt] = []
-        while self._queue and len(taken) < rows:
+    def _take_prompts(self) -> tuple[int, list[_Prompt]]:
+        """The next prompts to prefill, all of one bucket: that of the first in the queue.
+
+        What a first prompt shares with another slot's (the same task, the same system prompt) is copied; one that will
+        share a prompt taken just before it waits for the next call. One token left to read is read by decode.
+        """
+        bucket, taken, waiting = 0, [], []
+        while self._queue and (not taken or len(taken) < self._programs.rows[bucket]):
             prompt = self._queue.popleft()
             if prompt.first and self._cached[prompt.slot] == 0:
                 if any(other.first and _common(other.ids, prompt.ids) >= SHARED_PREFIX for other in taken):
                     waiting.append(prompt)
                     continue
                 prompt = self._share(prompt)
-            taken.append(prompt)
+            if len(prompt.ids) == 1:
+                self._begin(prompt)
+            elif not taken or self._bucket(prompt) == bucket:
+                bucket = self._bucket(prompt)
+                taken.append(prompt)
+            else:
+                waiting.append(prompt)
         self._queue.extendleft(reversed(waiting))
-        return taken
+        return bucket, taken
+
+    def _bucket(self, prompt: _Prompt) -> int:
+        buckets = self._section.prefill_buckets
+        return next((bucket for bucket in buckets if bucket >= len(prompt.ids)), buckets[-1])
+
+    def _budget(self, slot: int) -> int:
+        """Cap of the action that follows a prompt; its last token needs no column of its own until the next turn."""
+        return int(min(self._section.max_action_tokens, self._section.cache_length - self._ends[slot] + 1))
+
+    def _begin(self, prompt: _Prompt) -> None:
+        slot, at = prompt.slot, int(self._cached[prompt.slot])
+        self._ends[slot] = at + 1
+        self._grow(at + 1)
+        self._state = self._programs.begin(
+            self._state, np.int32(slot), prompt.ids[0], np.int32(at), np.int32(self._budget(slot))
+        )
+        if prompt.first:
+            self._heads[slot] = np.concatenate([self._heads.get(slot, prompt.ids[:0]), prompt.ids])
+        self.tokens_prefilled += 1
+        self._playing.add(slot)
 
     def _share(self, prompt: _Prompt) -> _Prompt:
         """Copies the longest prefix that an open slot has already read, and returns what is left to read.
@@ -209,20 +277,19 @@ class Engine:
         if source is None or shared[source] < SHARED_PREFIX:
             return prompt
         count = shared[source]
-        self._state = self._programs.copy(self._state, np.int32(source), np.int32(prompt.slot))
+        self._cache = self._programs.copy(self._cache, source, prompt.slot)
         self._cached[prompt.slot] = count
         self._heads[prompt.slot] = prompt.ids[:count]
         self.tokens_copied += count
         return dataclasses.replace(prompt, ids=prompt.ids[count:])
 
     def _prefill(self) -> None:
-        """One call of the smallest program that holds the next R prompts; longer ones go in pieces, in order."""
-        section = self._section
-        taken = self._take_prompts(section.prefill_rows)
-        longest = max(len(prompt.ids) for prompt in taken)
-        bucket = next((b for b in section.prefill_buckets if b >= longest), section.prefill_buckets[-1])
-        rows = section.prefill_rows
-        slots = np.full(rows, section.slots, np.int32)  # beyond the last slot: an empty row
+        """One call of the smallest program that holds the first prompt of the queue; longer ones go in pieces."""
+        bucket, taken = self._take_prompts()
+        if not taken:
+            return
+        rows = self._programs.rows[bucket]
+        slots = np.full(rows, self._section.slots, np.int32)  # beyond the last slot: an empty row
         tokens = np.zeros((rows, bucket), np.int32)
         starts, counts = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
         last, budgets = np.zeros(rows, bool), np.zeros(rows, np.int32)
@@ -236,16 +303,14 @@ class Engine:
             if prompt.first:
                 self._heads[prompt.slot] = np.concatenate([self._heads.get(prompt.slot, piece[:0]), piece])
             if last[row]:
-                end = self._cached[prompt.slot]
-                self._ends[prompt.slot] = end
-                # The last action token needs no column of its own until the next turn.
-                budgets[row] = min(section.max_action_tokens, section.cache_length - end + 1)
+                self._ends[prompt.slot] = self._cached[prompt.slot]
+                budgets[row] = self._budget(prompt.slot)
                 self._playing.add(prompt.slot)
             else:
                 self._queue.appendleft(_Prompt(slot=prompt.slot, ids=prompt.ids[bucket:], first=prompt.first))
-        needed = int((starts + counts).max())
-        self._state = self._programs.prefill(
-            self._loaded, self._state, needed, slots, tokens, starts, counts, last, budgets
+        self._grow(max(int((starts + counts).max()), bucket))
+        self._cache, self._state = self._programs.prefill(
+            self._loaded, self._cache, self._state, slots, tokens, starts, counts, last, budgets
         )
 
 

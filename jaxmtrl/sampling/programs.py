@@ -1,4 +1,4 @@
-"""The sampler's compiled programs: a fixed list of shapes, compiled ahead, each updating the slots in place.
+"""What the sampler's compiled programs compute: pure functions of weights, cache and slots; see `compiled.py`.
 
 Letters: S slots, R prefill rows, P prefill bucket, A action cap, C cache length, L layers, V vocab.
 """
@@ -6,21 +6,15 @@ Letters: S slots, R prefill rows, P prefill bucket, A action cap, C cache length
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
-from jaxmtrl.config.sections import SamplingSection
 from jaxmtrl.models.decoder import Network, Params
-from jaxmtrl.models.kv_cache import Cache, empty_cache, put_columns, put_rows, take_columns, take_rows
-from jaxmtrl.parallel.sharding import named_shardings, replicated
-from jaxmtrl.parallel.slots import cache_sharding
+from jaxmtrl.models.kv_cache import Cache, cache_length
+from jaxmtrl.models.rope import Turns
 from jaxmtrl.sampling.logits import sample
 
 Array = jax.Array
@@ -28,14 +22,14 @@ Array = jax.Array
 
 @flax.struct.dataclass
 class SlotState:
-    """Everything the device remembers of the slots; donated to every program."""
+    """What the device remembers of the slots besides their cache; both are donated to the programs that change them."""
 
-    cache: Cache
     tokens: Array  # i32 [S, A], the action so far
     logprobs: Array  # f32 [S, A]
     emitted: Array  # i32 [S], length of the action so far; its last token is not in the cache yet
+    fed: Array  # i32 [S], what decode reads next: that token, or the last of a prompt whose rest is in the cache
     active: Array  # bool [S], the action is not finished
-    position: Array  # i32 [S], cache column that the last emitted token will take
+    position: Array  # i32 [S], cache column that `fed` will take
     budget: Array  # i32 [S], cap of this action
     keys: Array  # u32 [S, 2], of the episode
     drawn: Array  # i32 [S], tokens drawn in the episode so far; with `keys` it seeds the next draw
@@ -48,6 +42,37 @@ class Weights:
 
     outside: Params
     layers: list[Params]
+    # `Rope.turns` of every cache column, [C, 1, H/2], where looking them up is faster than computing them.
+    sin: Array | None
+    cos: Array | None
+
+    @classmethod
+    def of(cls, network: Network, params: Params, columns: int) -> Weights:
+        """From a whole tree, frozen parameters included, for a cache of up to `columns`."""
+        sin, cos = network.config.rope.turns(jnp.arange(columns)) if network.config.cpu_layout else (None, None)
+        return cls(outside=network.trunk(params)["outside"], layers=network.unstack(params), sin=sin, cos=cos)
+
+    def turns_at(self, positions: Array) -> Turns | None:
+        """Of positions i32 [B, T]; those of padding mean nothing."""
+        if self.sin is None or self.cos is None:
+            return None
+        return self.sin.at[positions].get(mode="clip"), self.cos.at[positions].get(mode="clip")
+
+
+def empty_state(slots: int, cap: int) -> SlotState:
+    """All slots closed."""
+    return SlotState(
+        tokens=jnp.zeros((slots, cap), jnp.int32),
+        logprobs=jnp.zeros((slots, cap), jnp.float32),
+        emitted=jnp.zeros((slots,), jnp.int32),
+        fed=jnp.zeros((slots,), jnp.int32),
+        active=jnp.zeros((slots,), bool),
+        position=jnp.zeros((slots,), jnp.int32),
+        budget=jnp.zeros((slots,), jnp.int32),
+        keys=jnp.zeros((slots, 2), jnp.uint32),
+        drawn=jnp.zeros((slots,), jnp.int32),
+        temperature=jnp.zeros((slots,), jnp.float32),
+    )
 
 
 def _draw(state_keys: Array, drawn: Array, logits: Array, temperature: Array) -> tuple[Array, Array]:
@@ -63,8 +88,8 @@ def _is_stop(tokens: Array, stop_ids: tuple[int, ...]) -> Array:
 def prefill(
     network: Network,
     stop_ids: tuple[int, ...],
-    length: int,
     weights: Weights,
+    cache: Cache,
     state: SlotState,
     slots: Array,
     tokens: Array,
@@ -72,11 +97,10 @@ def prefill(
     counts: Array,
     last: Array,
     budgets: Array,
-) -> SlotState:
+) -> tuple[Cache, SlotState]:
     """Feeds new tokens to R slots and, where the prompt ends, samples the action's first token.
 
     Args:
-        length: static; cache columns attended to.
         slots: i32 [R]; S marks an empty row.
         tokens: i32 [R, P], padded at the end.
         starts, counts: i32 [R], first cache column and number of real tokens.
@@ -84,19 +108,26 @@ def prefill(
         budgets: i32 [R], cap of the action that follows.
     """
     offsets = jnp.arange(tokens.shape[1])
-    positions = jnp.where(offsets < counts[:, None], starts[:, None] + offsets, length)
-    read = take_rows(state.cache, slots, length)
-    hidden, rows = network.cached_hidden(weights.outside, weights.layers, tokens, positions, read)
-    final = jnp.take_along_axis(hidden, jnp.maximum(counts - 1, 0)[:, None, None], axis=1)[:, 0]
-    logits = network.cached_logits(weights.outside, final)
+    positions = jnp.where(offsets < counts[:, None], starts[:, None] + offsets, cache_length(cache))
+    final, cache = network.cached_hidden(
+        weights.outside,
+        weights.layers,
+        tokens,
+        positions,
+        cache,
+        rows=slots,
+        last=jnp.maximum(counts - 1, 0),
+        turns=weights.turns_at(positions),
+    )
+    logits = network.cached_logits(weights.outside, final[:, 0])
     token, logprob = _draw(state.keys[slots], state.drawn[slots], logits, state.temperature[slots])
     ended = jnp.where(last, slots, state.active.shape[0])  # rows that sample; the others are dropped below
-    return dataclasses.replace(
+    return cache, dataclasses.replace(
         state,
-        cache=put_rows(state.cache, slots, rows),
         tokens=state.tokens.at[ended, 0].set(token, mode="drop"),
         logprobs=state.logprobs.at[ended, 0].set(logprob, mode="drop"),
         emitted=state.emitted.at[ended].set(1, mode="drop"),
+        fed=state.fed.at[ended].set(token, mode="drop"),
         active=state.active.at[ended].set(~_is_stop(token, stop_ids) & (budgets > 1), mode="drop"),
         position=state.position.at[ended].set(starts + counts, mode="drop"),
         budget=state.budget.at[ended].set(budgets, mode="drop"),
@@ -105,36 +136,68 @@ def prefill(
 
 
 def decode(
-    network: Network, stop_ids: tuple[int, ...], length: int, chunk: int, weights: Weights, state: SlotState
-) -> SlotState:
-    """Up to `chunk` tokens for every active slot; ends early when no slot is active."""
-    rows = jnp.arange(state.active.shape[0])
+    network: Network, stop_ids: tuple[int, ...], chunk: int, weights: Weights, cache: Cache, state: SlotState
+) -> tuple[Cache, SlotState, Array]:
+    """Up to `chunk` tokens for every active slot; ends early when no slot is active.
 
-    def step(carry: tuple[Array, SlotState]) -> tuple[Array, SlotState]:
-        done, s = carry
-        fed = s.tokens[rows, s.emitted - 1]
-        positions = jnp.where(s.active, s.position, length)
+    Returns:
+        The cache, the state, and `report` of it.
+    """
+    rows, length = jnp.arange(state.active.shape[0]), cache_length(cache)
+
+    def step(carry: tuple[Array, Cache, SlotState]) -> tuple[Array, Cache, SlotState]:
+        done, cache, s = carry
+        positions = jnp.where(s.active, s.position, length)[:, None]
         hidden, cache = network.cached_hidden(
-            weights.outside, weights.layers, fed[:, None], positions[:, None], s.cache
+            weights.outside, weights.layers, s.fed[:, None], positions, cache, turns=weights.turns_at(positions)
         )
         logits = network.cached_logits(weights.outside, hidden[:, 0])
         token, logprob = _draw(s.keys, s.drawn, logits, s.temperature)
         column = jnp.where(s.active, s.emitted, s.tokens.shape[1])
         emitted = s.emitted + s.active
-        return done + 1, dataclasses.replace(
-            s,
-            cache=cache,
-            tokens=s.tokens.at[rows, column].set(token, mode="drop"),
-            logprobs=s.logprobs.at[rows, column].set(logprob, mode="drop"),
-            emitted=emitted,
-            active=s.active & ~_is_stop(token, stop_ids) & (emitted < s.budget),
-            position=s.position + s.active,
-            drawn=s.drawn + s.active,
+        return (
+            done + 1,
+            cache,
+            dataclasses.replace(
+                s,
+                tokens=s.tokens.at[rows, column].set(token, mode="drop"),
+                logprobs=s.logprobs.at[rows, column].set(logprob, mode="drop"),
+                emitted=emitted,
+                fed=token,
+                active=s.active & ~_is_stop(token, stop_ids) & (emitted < s.budget),
+                position=s.position + s.active,
+                drawn=s.drawn + s.active,
+            ),
         )
 
-    short = dataclasses.replace(state, cache=take_columns(state.cache, length))
-    _, short = jax.lax.while_loop(lambda carry: (carry[0] < chunk) & carry[1].active.any(), step, (jnp.int32(0), short))
-    return dataclasses.replace(short, cache=put_columns(state.cache, short.cache))
+    _, cache, state = jax.lax.while_loop(
+        lambda carry: (carry[0] < chunk) & carry[2].active.any(), step, (jnp.int32(0), cache, state)
+    )
+    return cache, state, report(state)
+
+
+def report(state: SlotState) -> Array:
+    """What the host wants to know after a chunk, as one array and so one copy: i32 [S, 2 + 2A]."""
+    logprobs = jax.lax.bitcast_convert_type(state.logprobs, jnp.int32)
+    return jnp.concatenate([state.active[:, None], state.emitted[:, None], state.tokens, logprobs], axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """`report` on the host."""
+
+    active: np.ndarray  # bool [S]
+    emitted: np.ndarray  # i32 [S]
+    tokens: np.ndarray  # i32 [S, A]
+    logprobs: np.ndarray  # f32 [S, A]
+
+    @classmethod
+    def of(cls, packed: Array) -> Report:
+        """Waits for the chunk and copies its report."""
+        host = np.asarray(packed)
+        cap = (host.shape[1] - 2) // 2
+        logprobs = np.ascontiguousarray(host[:, 2 + cap :]).view(np.float32)
+        return cls(active=host[:, 0] != 0, emitted=host[:, 1], tokens=host[:, 2 : 2 + cap], logprobs=logprobs)
 
 
 def open_slot(state: SlotState, slot: Array, key: Array, temperature: Array) -> SlotState:
@@ -148,131 +211,18 @@ def open_slot(state: SlotState, slot: Array, key: Array, temperature: Array) -> 
     )
 
 
-def copy_slot(state: SlotState, source: Array, target: Array) -> SlotState:
-    """Gives slot `target` the cache of slot `source`, whose first columns hold the same tokens."""
+def begin_slot(state: SlotState, slot: Array, token: Array, position: Array, budget: Array) -> SlotState:
+    """Starts an action of at most `budget` tokens in a slot whose cache lacks only the prompt's last token."""
     return dataclasses.replace(
-        state, cache=jax.tree.map(lambda buffer: buffer.at[target].set(buffer[source]), state.cache)
+        state,
+        emitted=state.emitted.at[slot].set(0),
+        fed=state.fed.at[slot].set(token),
+        active=state.active.at[slot].set(True),
+        position=state.position.at[slot].set(position),
+        budget=state.budget.at[slot].set(budget),
     )
 
 
 def stop_slot(state: SlotState, slot: Array) -> SlotState:
     """Ends the slot's action where it is."""
     return dataclasses.replace(state, active=state.active.at[slot].set(False))
-
-
-@dataclasses.dataclass(kw_only=True)
-class Programs:
-    """The compiled list and how to choose from it."""
-
-    stop_ids: tuple[int, ...]
-    lengths: tuple[int, ...]  # attention buckets, ascending
-    empty: Callable[[], SlotState]
-    weights: Callable[[Params], Weights]
-    open: Callable[..., SlotState]
-    stop: Callable[..., SlotState]
-    copy: Callable[..., SlotState]
-    prefills: dict[tuple[int, int], Any]  # (P, length) → program
-    decodes: dict[int, Any]  # length → program
-
-    @property
-    def plan(self) -> str:
-        """What was compiled, in one line."""
-        prefills = ", ".join(f"{tokens}x{length}" for tokens, length in sorted(self.prefills))
-        return f"{self.count} sampler programs: prefill {prefills}; decode {', '.join(map(str, sorted(self.decodes)))}"
-
-    @property
-    def count(self) -> int:
-        return len(self.prefills) + len(self.decodes) + 5
-
-    def _length(self, needed: int) -> int:
-        return next((length for length in self.lengths if length >= needed), self.lengths[-1])
-
-    def prefill(self, weights: Weights, state: SlotState, needed: int, slots: np.ndarray, tokens: np.ndarray, *rest):
-        """The smallest prefill whose attention covers `needed` columns."""
-        return self.prefills[tokens.shape[1], self._length(needed)](weights, state, slots, tokens, *rest)
-
-    def decode(self, weights: Weights, state: SlotState, needed: int) -> SlotState:
-        """The smallest decode whose attention covers `needed` columns."""
-        return self.decodes[self._length(needed)](weights, state)
-
-
-def _empty_state(network: Network, section: SamplingSection) -> SlotState:
-    slots, cap = section.slots, section.max_action_tokens
-    dtype = network.config.compute_dtype if section.cache_dtype == "auto" else section.cache_dtype
-    return SlotState(
-        cache=empty_cache(network.config, slots=slots, length=section.cache_length, dtype=dtype),
-        tokens=jnp.zeros((slots, cap), jnp.int32),
-        logprobs=jnp.zeros((slots, cap), jnp.float32),
-        emitted=jnp.ones((slots,), jnp.int32),
-        active=jnp.zeros((slots,), bool),
-        position=jnp.zeros((slots,), jnp.int32),
-        budget=jnp.zeros((slots,), jnp.int32),
-        keys=jnp.zeros((slots, 2), jnp.uint32),
-        drawn=jnp.zeros((slots,), jnp.int32),
-        temperature=jnp.zeros((slots,), jnp.float32),
-    )
-
-
-def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple[int, ...], mesh: Mesh) -> Programs:
-    """Compiles every program of the plan, two at a time."""
-    everywhere = replicated(mesh)
-    shapes = {**jax.eval_shape(network.init, jax.random.key(0)), **jax.eval_shape(network.init_base, jax.random.key(0))}
-    axes = {**network.axes(), **network.base_axes()}
-    param_shardings = named_shardings(mesh, axes, shapes)
-    state_shapes = jax.eval_shape(lambda: _empty_state(network, section))
-    cache = cache_sharding(mesh, slots=section.slots, kv_heads=network.config.kv_heads)
-    state_shardings = jax.tree.map(lambda leaf: cache if leaf.ndim == 4 else everywhere, state_shapes)
-
-    def placed(tree: Any, shardings: Any) -> Any:
-        return jax.tree.map(lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), tree, shardings)
-
-    def row(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=everywhere)
-
-    def pick(params: Params) -> Weights:
-        return Weights(outside=network.trunk(params)["outside"], layers=network.unstack(params))
-
-    weight_shapes = jax.eval_shape(pick, shapes)
-    trunk = network.trunk(axes)
-    layer_axes = jax.tree.map(lambda names: names[1:], trunk["layers"], is_leaf=lambda node: isinstance(node, tuple))
-    weight_shardings = named_shardings(
-        mesh, Weights(outside=trunk["outside"], layers=[layer_axes] * network.config.layers), weight_shapes
-    )
-    state, weights = placed(state_shapes, state_shardings), placed(weight_shapes, weight_shardings)
-    r = section.prefill_rows
-
-    def build(job: tuple[str, int, int]) -> Any:
-        kind, tokens, length = job
-        if kind == "prefill":
-            program = jax.jit(
-                lambda *args: prefill(network, stop_ids, length, *args), donate_argnums=1, out_shardings=state_shardings
-            )
-            arguments = (row(r), row(r, tokens), row(r), row(r), row(r, dtype=bool), row(r))
-            return program.lower(weights, state, *arguments).compile()
-        program = jax.jit(
-            lambda w, s: decode(network, stop_ids, length, section.decode_chunk, w, s),
-            donate_argnums=1,
-            out_shardings=state_shardings,
-        )
-        return program.lower(weights, state).compile()
-
-    jobs = [("prefill", p, c) for p in section.prefill_buckets for c in section.attention_buckets if c >= p]
-    jobs += [("decode", 1, c) for c in section.attention_buckets]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        built = dict(zip(jobs, pool.map(build, jobs), strict=True))
-    opener = jax.jit(open_slot, donate_argnums=0, out_shardings=state_shardings)
-    stopper = jax.jit(stop_slot, donate_argnums=0, out_shardings=state_shardings)
-    copier = jax.jit(copy_slot, donate_argnums=0, out_shardings=state_shardings)
-    picker = jax.jit(pick, out_shardings=weight_shardings)
-    empty = jax.jit(lambda: _empty_state(network, section), out_shardings=state_shardings)
-    return Programs(
-        stop_ids=stop_ids,
-        lengths=tuple(section.attention_buckets),
-        empty=empty.lower().compile(),
-        weights=picker.lower(placed(shapes, param_shardings)).compile(),
-        open=opener.lower(state, row(), row(2, dtype=jnp.uint32), row(dtype=jnp.float32)).compile(),
-        stop=stopper.lower(state, row()).compile(),
-        copy=copier.lower(state, row(), row()).compile(),
-        prefills={(p, c): program for (kind, p, c), program in built.items() if kind == "prefill"},
-        decodes={c: program for (kind, _, c), program in built.items() if kind == "decode"},
-    )

@@ -122,6 +122,11 @@ class ServerEngine:
         held.turns += 1
         held.answer = self._threads.submit(self._sample, slot, list(held.ids), cap, held.temperature, seed)
 
+    working = False  # the server works by itself
+
+    def start(self) -> None:
+        """Nothing: a request is on its way once it is submitted."""
+
     def step(self) -> list[Sampled]:
         """Waits a moment for answers and returns those that came.
 

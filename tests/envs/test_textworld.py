@@ -20,7 +20,7 @@ pytest.importorskip("tatsu")
 from jaxmtrl.envs.help import describe_environments
 from jaxmtrl.envs.textworld import SplitOptions, TextWorldOptions, make
 from jaxmtrl.envs.textworld_games import GameSpec, build_games, is_made, level_sizes, read_info
-from jaxmtrl.envs.textworld_player import REFUSED, read_screen, refuses
+from jaxmtrl.envs.textworld_player import REFUSED, TextWorldEnv, read_screen, refuses
 from jaxmtrl.errors import ConfigError, EnvironmentFailure
 from jaxmtrl.types import Task
 
@@ -362,6 +362,16 @@ def test_workers_play_from_another_folder(cache, custom, tmp_path, monkeypatch):
     task = environment.split("heldout").tasks[0]
     monkeypatch.chdir(tmp_path)
     assert play(environment, task, [])[0][0].startswith("Goal: ")
+
+
+def test_warming_up_opens_one_game_and_nothing_where_none_is_made(custom, tmp_path, monkeypatch):
+    environment, options = custom
+    opened = []
+    monkeypatch.setattr(TextWorldEnv, "reset", lambda self, task: opened.append(task.seed))
+    environment.warm_up()
+    assert opened == [101]
+    make({**options, "cache_dir": str(tmp_path)}).warm_up()
+    assert opened == [101]
 
 
 def test_a_missing_game_says_what_to_do(tmp_path):

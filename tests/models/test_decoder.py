@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import tiny
 
+from jaxmtrl.config.lora_section import LoraSection
+from jaxmtrl.models.attention import attend_cache
 from jaxmtrl.models.decoder import Network, parameter_count
 from jaxmtrl.models.kv_cache import empty_cache
-from jaxmtrl.models.layers import attend_cache
 
 NETWORK, PARAMS = tiny.network(), tiny.params()
 TOKENS = np.random.default_rng(0).integers(0, 256, (2, 12)).astype(np.int32)
@@ -156,3 +157,30 @@ def test_biases_start_at_zero_and_head_norms_at_one():
         np.testing.assert_array_equal(attention[name], np.zeros((2, heads, 8)))
     for name in ("query_norm", "key_norm"):
         np.testing.assert_array_equal(attention[name]["scale"], np.ones((2, 8)))
+
+
+@pytest.mark.parametrize(("rows", "tokens"), [(2, 3), (9, 12)])
+def test_the_layout_for_one_cpu_changes_no_number(rows, tokens):
+    """Fewer and more rows than 64 take different products; the output of one token alone is that of all."""
+    network = NETWORK.for_sampling(tiny.one_device())
+    assert network.config.cpu_layout
+    tokens_in = np.random.default_rng(0).integers(0, 256, (rows, tokens)).astype(np.int32)
+    positions = np.tile(np.arange(tokens, dtype=np.int32), (rows, 1))
+    outside, last = PARAMS["policy"]["outside"], np.arange(rows) % tokens
+    cache = empty_cache(network.config, slots=rows, length=16, dtype="float32")
+    plain, _ = NETWORK.cached_hidden(outside, NETWORK.unstack(PARAMS), tokens_in, positions, cache)
+    laid_out = network.unstack(PARAMS)
+    whole, written = network.cached_hidden(outside, laid_out, tokens_in, positions, cache)
+    only, same = network.cached_hidden(outside, laid_out, tokens_in, positions, cache, last=last)
+    np.testing.assert_allclose(whole, plain, atol=1e-5)
+    np.testing.assert_allclose(only[:, 0], plain[np.arange(rows), last], atol=1e-5)
+    jax.tree.map(np.testing.assert_array_equal, written, same)
+    np.testing.assert_allclose(
+        network.cached_logits(outside, only[:, 0]), NETWORK.cached_logits(outside, only[:, 0]), atol=1e-5
+    )
+
+
+def test_a_quantised_base_is_left_as_it_lies():
+    lora = LoraSection(rank=2, frozen="nf4")
+    adapted = Network(dataclasses.replace(NETWORK.config, lora=lora))
+    assert not adapted.for_sampling(tiny.one_device()).config.cpu_layout

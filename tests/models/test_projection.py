@@ -170,7 +170,7 @@ def test_dropout_leaves_out_its_share_of_an_adapters_input():
     key = jax.random.key(3)
     x = net.trunk(params)["outside"]["embedding"][TOKENS]
     for layer, drawn in zip(net.unstack(params), jax.random.split(key, 2)):
-        x = _bind(Block, net.config, layer)(x, POSITIONS, SEGMENTS, drawn)
+        x = _bind(Block, net.config, layer)(x, net.config.rope.turns(POSITIONS), SEGMENTS, drawn)
     wanted = _bind(Outside, net.config, net.trunk(params)["outside"]).final_norm(x)
     np.testing.assert_allclose(net.hidden(params, TOKENS, POSITIONS, SEGMENTS, key), wanted, rtol=1e-5, atol=1e-5)
 

@@ -29,19 +29,20 @@ PLAIN = Rope(
 
 def test_rotation_depends_on_distance_alone():
     x = jax.random.normal(jax.random.key(1), (1, 2, 1, 8))
-    frequencies = PLAIN.frequencies()
-    near = rotate(x, jnp.array([[3, 5]]), frequencies)
-    far = rotate(x, jnp.array([[103, 105]]), frequencies)
+    near = rotate(x, PLAIN.turns(jnp.array([[3, 5]])))
+    far = rotate(x, PLAIN.turns(jnp.array([[103, 105]])))
     product = [float(jnp.vdot(r[0, 0, 0], r[0, 1, 0])) for r in (near, far)]
     assert product[0] == pytest.approx(product[1], abs=1e-4)
-    np.testing.assert_array_equal(rotate(x, jnp.zeros((1, 2), int), frequencies), x)
+    np.testing.assert_array_equal(rotate(x, PLAIN.turns(jnp.zeros((1, 2), int))), x)
 
 
 def test_amplitude_scales_the_turned_vector():
     x = jax.random.normal(jax.random.key(1), (1, 2, 1, 8))
-    positions, frequencies = jnp.array([[3, 5]]), PLAIN.frequencies()
-    doubled = rotate(x, positions, frequencies, 2.0)
-    np.testing.assert_allclose(doubled, 2 * rotate(x, positions, frequencies), rtol=1e-6)
+    positions = jnp.array([[3, 5]])
+    yarn = dataclasses.replace(PLAIN, scaling="yarn", attention_factor=2.0)
+    plain = dataclasses.replace(yarn, attention_factor=1.0)
+    doubled = rotate(x, yarn.turns(positions))
+    np.testing.assert_allclose(doubled, 2 * rotate(x, plain.turns(positions)), rtol=1e-6)
 
 
 def test_plain_frequencies_fall_by_equal_factors():

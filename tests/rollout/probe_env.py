@@ -97,12 +97,19 @@ class ProbeEnvironment:
     def __init__(self, options):
         self.options = options
 
+    def warm_up(self):
+        if self.options.get("warm_up") == "raise":
+            raise RuntimeError("it stays cold")
+        if self.options.get("warm_up"):
+            Path(self.options["warm_up"]).touch()
+
     def make_env(self) -> ProbeEnv:
         return ProbeEnv(self.options)
 
 
 def make(options):
-    """Options: `exists`, a path that must exist; `close`; `closed_folder`, where closes are counted by process."""
+    """Options: `exists`, a path that must exist; `close`; `closed_folder`, where closes are counted by process;
+    `warm_up`, a file that tells of it, or "raise"."""
     if "exists" in options and not os.path.exists(options["exists"]):
         raise FileNotFoundError(options["exists"])
     return ProbeEnvironment(options)

@@ -13,7 +13,7 @@ from jaxmtrl.learner.score import score
 from jaxmtrl.rollout.collect import Player, seeded_plays
 from jaxmtrl.rollout.demonstrate import demonstrate, explore, scripted_episode
 from jaxmtrl.rollout.pack import pack
-from jaxmtrl.rollout.pool import MultiprocessPool
+from jaxmtrl.rollout.pool import MultiprocessPool, PoolEvent, Work
 from jaxmtrl.text.template import chatml
 from jaxmtrl.text.tokenizer import byte_tokenizer
 from jaxmtrl.types import EpisodeStop, Task
@@ -174,6 +174,61 @@ def test_a_worker_that_dies_costs_its_episodes_only_and_they_are_never_scored(en
     assert [episode.failed for episode in episodes] == [False, True, True, False]
     assert all(episode.error for episode in episodes if episode.failed)
     assert engine.free_slots == SAMPLING["slots"]
+
+
+class ManySlots:
+    """A sampler that never answers, and tells who was given a slot."""
+
+    version = 0
+    busy = True
+
+    def __init__(self, slots):
+        self.free_slots, self.seeds = slots, []
+
+    def open(self, seed, temperature):
+        self.free_slots -= 1
+        self.seeds.append(seed)
+        return len(self.seeds)
+
+    def room(self, slot):
+        return 1 << 20
+
+    def submit(self, slot, ids):
+        pass
+
+    def close(self, slot):
+        pass
+
+    def start(self):
+        raise KeyboardInterrupt  # the player has seated all that it could
+
+
+class ToldPool:
+    """Answers every reset at once, as a pool whose workers are those of `workers` in turn."""
+
+    def __init__(self, workers):
+        self.workers, self.events = list(workers), []
+
+    def reset(self, episode, task):
+        work = Work(self.workers[episode], 0.0, 0.0)
+        self.events.append(PoolEvent(episode=episode, kind="observation", observation="", work=work))
+
+    def release(self, episode):
+        pass
+
+    def receive(self, timeout_s):
+        events, self.events = self.events, []
+        return events
+
+
+def test_slots_go_to_episodes_of_the_workers_with_the_fewest_in_slots():
+    """Six episodes wait, of workers 0 0 0 1 1 2, and four have room. Each worker gets one, in order, then 0 again."""
+    sampler = ManySlots(4)
+    player = make_player(sampler, ToldPool([0, 0, 0, 1, 1, 2]), open_episodes=6)
+    plays = seeded_plays([Task(id=str(n), seed=n) for n in range(6)], group_size=1, seed=(0,))
+    with pytest.raises(KeyboardInterrupt):
+        player.play(plays, temperature=1.0)
+    assert sampler.seeds == [plays[n].seed for n in (0, 3, 5, 1)]
 
 
 def test_too_many_failures_stop_the_run_with_the_reason(engine):

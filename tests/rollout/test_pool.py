@@ -315,6 +315,34 @@ def test_workers_are_light_quiet_private_and_find_what_the_parent_finds(make_poo
     wait_until(lambda: not os.path.exists(folder))
 
 
+def test_workers_warm_up_before_anything_is_asked_of_them(make_pool, tmp_path):
+    warm = tmp_path / "warm"
+    with make_pool(options={"warm_up": str(warm)}) as pool:
+        wait_until(warm.exists, seconds=20.0)
+        assert not any(worker.busy for worker in pool._alive)
+
+
+def test_what_goes_wrong_in_warming_up_stops_nobody(make_pool):
+    with make_pool(options={"warm_up": "raise"}) as pool:
+        assert open_all(pool, [probe_task(7)]) == ["start 7"]
+
+
+def test_events_tell_which_worker_was_at_it_and_when(make_pool):
+    """A step of 0.2 s behind one of 0.1 s on the same worker begins when that one has ended."""
+    with make_pool() as pool:
+        open_all(pool, [probe_task(0), probe_task(1)])
+        asked = time.monotonic()
+        pool.step(0, "sleep 0.1")
+        pool.step(1, "sleep 0.2")
+        work = {}
+        while len(work) < 2:
+            work |= {event.episode: event.work for event in pool.receive(20.0)}
+        heard = time.monotonic()
+    assert work[0].worker == work[1].worker == 0
+    assert asked <= work[0].began <= work[0].ended <= work[1].began <= work[1].ended <= heard
+    assert work[0].ended - work[0].began >= 0.09 and work[1].ended - work[1].began >= 0.19
+
+
 def test_release_drops_what_is_under_way(make_pool):
     with make_pool() as pool:
         open_all(pool, [probe_task(0), probe_task(1)])

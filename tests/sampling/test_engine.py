@@ -11,7 +11,7 @@ import tiny
 from jaxmtrl.batch import TokenBatch
 from jaxmtrl.errors import CapacityError
 from jaxmtrl.learner.score import score
-from jaxmtrl.models.kv_cache import cache_bytes
+from jaxmtrl.models.kv_cache import cache_bytes, cache_length
 from jaxmtrl.sampling.engine import Engine
 from jaxmtrl.types import TurnStop
 
@@ -95,8 +95,8 @@ def test_a_smaller_cache_changes_log_probs_a_little(dtype, bytes_a_number, worst
     """int8 has a scale of 4 bytes for each 8 numbers of a head here; the learner reads no cache at all."""
     made = Engine(tiny.network(), dataclasses.replace(tiny.SAMPLING, cache_dtype=dtype), [258], tiny.one_device())
     made.load(tiny.params(), 0)
-    cache = made._state.cache
-    numbers = 2 * 2 * 4 * 2 * 256 * 8  # keys and values, layers, slots, heads, columns, width
+    cache = made._cache
+    numbers = 2 * 2 * 4 * 2 * 128 * 8  # keys and values, layers, slots, heads, columns of the first bucket, width
     assert cache_bytes(cache) == bytes_a_number * numbers
     ledger = play(made, [0])[0]
     mask = np.array(ledger.mask)
@@ -210,11 +210,41 @@ def test_new_weights_never_read_an_old_cache():
     assert np.abs(old - np.array(ledger.logprobs)[mask]).max() > 1e-2
 
 
+def test_the_cache_is_as_long_as_its_longest_open_episode():
+    """Buckets 128 and 256. 110 tokens, an action and a chunk fit the first; 120 more do not, and closing gives them
+    back. The neighbour's episode is what it is alone, though its cache grew and shrank in the middle of it."""
+    engine = tiny.engine()
+    alone = play(engine, [1])[1]
+    lengths = [cache_length(engine._cache)]
+    ids = (np.arange(250) % 256).astype(np.int32)
+    keep, long = engine.open((7, 1), 1.0), engine.open((1, 1), 1.0)
+    ledger, turn, read = Ledger(), 0, 0
+    for wanted in (110, 230, None):
+        if wanted is None:
+            engine.close(long)
+        else:
+            engine.submit(long, ids[read:wanted])
+            read = wanted
+        ledger.read(prompt(1, turn))
+        engine.submit(keep, prompt(1, turn))
+        due = {keep, long} if wanted else {keep}
+        while due:
+            for sampled in engine.step():
+                due.discard(sampled.slot)
+                if sampled.slot == keep:
+                    ledger.acted(sampled)
+        lengths.append(cache_length(engine._cache))
+        turn += 1
+    engine.close(keep)
+    assert lengths == [128, 128, 256, 128]
+    assert ledger.ids == alone.ids
+
+
 def test_the_old_cache_is_given_up():
     """Donation: after a step the buffer of before is deleted, so two caches never exist at once."""
     engine = tiny.engine()
     slot = engine.open((5, 5), 1.0)
-    before = engine._state.cache[0][0]
+    before = engine._cache[0][0]
     engine.submit(slot, prompt(0, 0))
     while not engine.step():
         pass

@@ -1,0 +1,213 @@
+"""The sampler's compiled programs: a fixed list of shapes, compiled ahead, each updating cache and slots in place.
+
+A cache is only as long as its longest open episode needs: it grows from one attention bucket to the next, and shrinks
+when the episodes that needed it have ended. Every program reads all of it, so none has to cut the columns out that it
+attends to: on CPU that copy took a quarter of a decode chunk.
+Letters: S slots, R prefill rows, P prefill bucket, A action cap, C cache length, L layers, V vocab.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxmtrl.config.sections import SamplingSection
+from jaxmtrl.models.decoder import Network, Params
+from jaxmtrl.models.kv_cache import Cache, cache_length, copy_row, empty_cache, resized
+from jaxmtrl.parallel.sharding import named_shardings, replicated
+from jaxmtrl.parallel.slots import cache_sharding
+from jaxmtrl.sampling.programs import (
+    SlotState,
+    Weights,
+    begin_slot,
+    decode,
+    empty_state,
+    open_slot,
+    prefill,
+    stop_slot,
+)
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(kw_only=True)
+class Programs:
+    """The compiled list and how to choose from it."""
+
+    stop_ids: tuple[int, ...]
+    rows: dict[int, int]  # P → R
+    lengths: tuple[int, ...]  # attention buckets, ascending: the lengths that a cache may have
+    empty_state: Callable[[], SlotState]
+    empty_cache: Callable[[], Cache]  # of the smallest length
+    weights: Callable[[Params], Weights]
+    open: Callable[..., SlotState]
+    begin: Callable[..., SlotState]
+    stop: Callable[..., SlotState]
+    copies: dict[int, Any]  # length → program
+    prefills: dict[tuple[int, int], Any]  # (P, length) → program
+    decodes: dict[int, Any]  # length → program
+    resizes: dict[tuple[int, int], Any]  # (from, to), neighbours → program for one layer
+
+    @property
+    def plan(self) -> str:
+        """What was compiled, in one line."""
+        prefills = ", ".join(f"{self.rows[p]}x{p} over {c}" for p, c in sorted(self.prefills))
+        return f"{self.count} sampler programs: prefill {prefills}; decode {', '.join(map(str, sorted(self.decodes)))}"
+
+    @property
+    def count(self) -> int:
+        return len(self.prefills) + len(self.decodes) + len(self.copies) + len(self.resizes) + 6
+
+    def fitted(self, cache: Cache, needed: int) -> Cache:
+        """The cache in the smallest length of at least `needed` columns, which must be few enough; `cache` is given up.
+
+        Goes from neighbour to neighbour and layer by layer, so that no more than one layer is there twice.
+        """
+        target = next(length for length in self.lengths if length >= needed)
+        while (length := cache_length(cache)) != target:
+            at = self.lengths.index(length) + (1 if target > length else -1)
+            resize, layers = self.resizes[length, self.lengths[at]], []
+            for layer in cache:
+                layers.append(resize(layer))
+                jax.tree.map(lambda buffer: buffer.delete(), layer)
+            cache = tuple(layers)
+        return cache
+
+    def prefill(
+        self, weights: Weights, cache: Cache, state: SlotState, slots: np.ndarray, tokens: np.ndarray, *rest: np.ndarray
+    ) -> tuple[Cache, SlotState]:
+        """`programs.prefill` for a cache of this length and tokens of this bucket."""
+        return self.prefills[tokens.shape[1], cache_length(cache)](weights, cache, state, slots, tokens, *rest)
+
+    def decode(self, weights: Weights, cache: Cache, state: SlotState) -> tuple[Cache, SlotState, Array]:
+        """`programs.decode` for a cache of this length."""
+        return self.decodes[cache_length(cache)](weights, cache, state)
+
+    def copy(self, cache: Cache, source: int, target: int) -> Cache:
+        """`cache` with the row of slot `source`, whose first columns hold the same tokens, in that of `target` too."""
+        return self.copies[cache_length(cache)](cache, np.int32(source), np.int32(target))
+
+
+def prefill_rows(section: SamplingSection) -> dict[int, int]:
+    """R of each prefill bucket: as many as hold the tokens of a call of the smallest, and at least one."""
+    tokens = section.prefill_rows * section.prefill_buckets[0]
+    return {bucket: max(1, tokens // bucket) for bucket in section.prefill_buckets}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Shapes:
+    """What goes in and out of the programs, with its place on the mesh."""
+
+    state: Any
+    weights: Any
+    caches: dict[int, Any]  # by length
+    params: Any
+
+    @classmethod
+    def of(cls, network: Network, section: SamplingSection, mesh: Mesh) -> _Shapes:
+        params = {
+            **jax.eval_shape(network.init, jax.random.key(0)),
+            **jax.eval_shape(network.init_base, jax.random.key(0)),
+        }
+        axes = {**network.axes(), **network.base_axes()}
+        weights = jax.eval_shape(lambda params: Weights.of(network, params, section.cache_length), params)
+        table: Any = None if weights.sin is None else (None, None, None)  # names of no axis
+        weight_axes = Weights(
+            outside=network.trunk(axes)["outside"], layers=network.unstacked_axes(), sin=table, cos=table
+        )
+        state = jax.eval_shape(lambda: empty_state(section.slots, section.max_action_tokens))
+        row = cache_sharding(mesh, slots=section.slots, kv_heads=network.config.kv_heads)
+        caches = {}
+        for length in section.attention_buckets:
+            shapes = jax.eval_shape(lambda length=length: _empty_cache(network, section, length))
+            caches[length] = _placed(shapes, jax.tree.map(lambda _: row, shapes))
+        return cls(
+            state=_placed(state, jax.tree.map(lambda _: replicated(mesh), state)),
+            weights=_placed(weights, named_shardings(mesh, weight_axes, weights)),
+            caches=caches,
+            params=_placed(params, named_shardings(mesh, axes, params)),
+        )
+
+
+def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple[int, ...], mesh: Mesh) -> Programs:
+    """Compiles every program of the plan, two at a time."""
+    network, everywhere, rows = network.for_sampling(mesh), replicated(mesh), prefill_rows(section)
+    shapes = _Shapes.of(network, section, mesh)
+    state, weights, caches = shapes.state, shapes.weights, shapes.caches
+
+    def row(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=everywhere)
+
+    def compiled(function: Callable[..., Any], out: Any, donate: Sequence[int], *arguments: Any) -> Any:
+        where = jax.tree.map(lambda shape: shape.sharding, out)
+        return jax.jit(function, donate_argnums=tuple(donate), out_shardings=where).lower(*arguments).compile()
+
+    def build_prefill(tokens: int, length: int) -> Any:
+        r = rows[tokens]
+        arguments = (row(r), row(r, tokens), row(r), row(r), row(r, dtype=bool), row(r))
+        cache = caches[length]
+        return compiled(
+            lambda *args: prefill(network, stop_ids, *args), (cache, state), (1, 2), weights, cache, state, *arguments
+        )
+
+    def build_decode(length: int) -> Any:
+        cache, packed = caches[length], row(section.slots, 2 + 2 * section.max_action_tokens)
+        return compiled(
+            lambda *args: decode(network, stop_ids, section.decode_chunk, *args),
+            (cache, state, packed),
+            (1, 2),
+            weights,
+            cache,
+            state,
+        )
+
+    def build_resize(old: int, new: int) -> Any:
+        return compiled(lambda layer: resized(layer, new), caches[new][0], (), caches[old][0])
+
+    lengths = tuple(section.attention_buckets)
+    neighbours = [*zip(lengths, lengths[1:]), *zip(lengths[1:], lengths)]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        # The longest to compile come first.
+        prefills = {
+            (p, c): pool.submit(build_prefill, p, c) for p in section.prefill_buckets for c in lengths if c >= p
+        }
+        decodes = {length: pool.submit(build_decode, length) for length in lengths}
+        copies = {
+            length: pool.submit(compiled, copy_row, cache, (0,), cache, row(), row())
+            for length, cache in caches.items()
+        }
+        resizes = {pair: pool.submit(build_resize, *pair) for pair in neighbours}
+        first = caches[lengths[0]]
+        return Programs(
+            stop_ids=stop_ids,
+            rows=rows,
+            lengths=lengths,
+            empty_state=compiled(lambda: empty_state(section.slots, section.max_action_tokens), state, ()),
+            empty_cache=compiled(lambda: _empty_cache(network, section, lengths[0]), first, ()),
+            weights=compiled(
+                lambda params: Weights.of(network, params, section.cache_length), weights, (), shapes.params
+            ),
+            open=compiled(open_slot, state, (0,), state, row(), row(2, dtype=jnp.uint32), row(dtype=jnp.float32)),
+            begin=compiled(begin_slot, state, (0,), state, row(), row(), row(), row()),
+            stop=compiled(stop_slot, state, (0,), state, row()),
+            copies={key: job.result() for key, job in copies.items()},
+            prefills={key: job.result() for key, job in prefills.items()},
+            decodes={key: job.result() for key, job in decodes.items()},
+            resizes={key: job.result() for key, job in resizes.items()},
+        )
+
+
+def _empty_cache(network: Network, section: SamplingSection, length: int) -> Cache:
+    dtype = network.config.compute_dtype if section.cache_dtype == "auto" else section.cache_dtype
+    return empty_cache(network.config, slots=section.slots, length=length, dtype=dtype)
+
+
+def _placed(tree: Any, shardings: Any) -> Any:
+    return jax.tree.map(lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), tree, shardings)
