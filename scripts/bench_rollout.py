@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--transformers", metavar="PYTHON", help="interpreter with torch and transformers")
     parser.add_argument("--tunix", metavar="PYTHON", help="interpreter with google-tunix")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tunix-rounds", type=int, default=1, help="it takes many minutes a round")
+    parser.add_argument("--slow-rounds", type=int, default=1, help="of sides that take many minutes")
     parser.add_argument("--episodes", type=int, default=32)
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--layers", type=int, default=Shape.layers, help="fewer for a quick look")
@@ -85,13 +85,13 @@ def main() -> int:
 
     ours = Side(sys.executable, "ours.py", shape, long)
     sides |= {"ours": (ours, work, given.rounds), "ours_shared": (ours, shared, given.rounds)}
-    sides["ours_long"] = (ours, long, given.rounds)
+    sides["ours_long"] = (ours, long, given.slow_rounds)
     if given.transformers:
         for name, kind in (("transformers_reread", "reread"), ("transformers_cached", "cached")):
             side = Side(given.transformers, "transformers_side.py", shape, work, kind)
-            sides[name] = (side, work, given.rounds)
+            sides[name] = (side, work, given.rounds if kind == "cached" else given.slow_rounds)
     if given.tunix:
-        sides["tunix"] = (Side(given.tunix, "tunix_side.py", shape, work), work, given.tunix_rounds)
+        sides["tunix"] = (Side(given.tunix, "tunix_side.py", shape, work), work, given.slow_rounds)
 
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for round_number in range(given.rounds):

@@ -13,18 +13,20 @@ from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
 from jaxmtrl.sampling.engine import Engine
 
-STEP = 128  # columns between two attention buckets
+STEP, COARSE, LONG = 128, 256, 1024  # columns between two attention buckets, up to LONG and above
 
 
 def make_engine(shape: Shape, largest: Work) -> Engine:
     sizes = {name: getattr(shape, name) for name in ("layers", "embed", "heads", "kv_heads", "head_dim", "mlp")}
     network = Network.from_section(ModelSection(**sizes), shape.vocab, "float32")
-    length = -(-largest.longest // STEP) * STEP
     first = -(-(largest.prompt + largest.action) // STEP) * STEP
+    step = STEP if largest.longest <= LONG else COARSE
+    length = max(first, -(-largest.longest // step) * step)
+    buckets = {*range(first, min(length, LONG), STEP), *range(LONG, length, COARSE), length}
     section = SamplingSection(
         slots=largest.episodes,
         cache_length=length,
-        attention_buckets=tuple(range(first, length + 1, STEP)),
+        attention_buckets=tuple(sorted(buckets)),
         prefill_rows=min(8, largest.episodes),
         prefill_buckets=(largest.observation + 1, largest.prompt),  # an observation brings the last action token along
         decode_chunk=largest.action,
