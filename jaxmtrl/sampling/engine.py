@@ -180,7 +180,7 @@ class Engine:
         self._carry[slot] = np.zeros(0, np.int32)
 
     def start(self) -> None:
-        """Sends the device off to prefill up to R queued prompts and to decode one chunk, and does not wait for it.
+        """Sends the device off to prefill the prompts that wait and to decode one chunk, and does not wait for it.
 
         Until `step` fetches what comes of it, the host may open, submit and close slots meanwhile.
         """
