@@ -22,7 +22,8 @@ from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
 from jaxmtrl.learner.programs import Learner
 from jaxmtrl.learner.state import abstract_state
 from jaxmtrl.models.decoder import Network
-from jaxmtrl.parallel.mesh import make_mesh
+from jaxmtrl.parallel.hosts import ALONE, Hosts, this_host
+from jaxmtrl.parallel.mesh import make_mesh, sampling_mesh
 from jaxmtrl.pretrained import frozen_base, keep_text, read_text
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player, SlotEngine
@@ -59,6 +60,7 @@ class Parts:
     player: Player
     batching: BatchingSection
     timeline: Timeline
+    hosts: Hosts
 
     def load(self, params: Any, version: int) -> None:
         """Has the sampler play with `params` from here on."""
@@ -120,7 +122,9 @@ class Stage:
     tokenizer: Tokenizer
     template: ChatTemplate
 
-    def player(self, config: Config, engine: SlotEngine, timeline: Timeline = NO_TIMELINE) -> Player:
+    def player(
+        self, config: Config, engine: SlotEngine, timeline: Timeline = NO_TIMELINE, hosts: Hosts = ALONE
+    ) -> Player:
         """Someone to play it: `engine` samples, the pool's environments answer."""
         sampling = config.sampling
         return Player(
@@ -134,6 +138,7 @@ class Stage:
             max_failed_share=config.rollout.max_failed_share,
             keep_tokens=round(sampling.context_keep * sampling.cache_length) if sampling.context == "drop" else 0,
             timeline=timeline,
+            hosts=hosts,
         )
 
 
@@ -241,11 +246,12 @@ def _require_states(pool: EnvPool, task: Task) -> None:
 def _compiled_parts(
     config: Config, stage: Stage, folder: RunFolder, say: Callable[[str], None], *, training: bool
 ) -> Parts:
-    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    mesh, hosts = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor), this_host()
     network = make_network(config, stage.tokenizer)
     optimizers = make_optimizers(config, network)
     base = frozen_base(config, folder, network, mesh, say, training=training)
-    engine = Engine(network, config.sampling, sorted(stage.template.stop_ids), mesh, base)
+    playing = sampling_mesh(mesh, kv_heads=config.model.kv_heads, tensor=config.mesh.sampling_tensor)
+    engine = Engine(network, config.sampling, sorted(stage.template.stop_ids), playing, base)
     learner = make_learner(config, network, mesh, base, optimizers)
     timeline = Timeline(folder.path / "timeline.json" if training and config.run.timeline else None)
     return Parts(
@@ -259,9 +265,10 @@ def _compiled_parts(
         learner=learner,
         engine=engine,
         pool=stage.pool,
-        player=stage.player(config, engine, timeline),
+        player=stage.player(config, engine, timeline, hosts),
         batching=config.batching,
         timeline=timeline,
+        hosts=hosts,
     )
 
 
@@ -274,7 +281,7 @@ def make_learner(
         base: placed parameters under adapters; {} without them.
     """
     return Learner(
-        network,
+        network.for_learning(mesh, config.model.attention),
         mesh,
         optimizers=optimizers,
         algorithm=config.algorithm,

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from jaxmtrl.envs.base import Environment
-from jaxmtrl.rollout.collect import Player, seeded_plays
+from jaxmtrl.models.decoder import Network, parameter_count
+from jaxmtrl.rollout.collect import Player
+from jaxmtrl.rollout.plays import seeded_plays
 from jaxmtrl.types import Episode
 
 
@@ -94,6 +96,19 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
         "episode/invalid_action_rate": summary.invalid_action_rate,
         "episode/context_drops": sum(turn.fresh for e in episodes for turn in e.turns) / max(1, len(episodes)),
         "episode/action_tokens_per_turn": float(np.mean(lengths)) if lengths else float("nan"),
+    }
+
+
+def run_result(network: Network, results: Mapping[str, Any], *, seed: int, wall_s: float) -> dict[str, Any]:
+    """What result.json holds: every policy on every split, and how large the model was."""
+    trained = parameter_count(network.shapes())
+    frozen = parameter_count(network.whole.shapes()["policy"]) if network.adapted else 0
+    return {
+        "splits": results,
+        "seed": seed,
+        "model_params": trained + frozen,
+        "trained_params": trained,
+        "wall_s": round(wall_s, 1),
     }
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,21 @@ def resolve(config: Config) -> Config:
         return config
     folder = text_folder(config)
     try:
-        sizes, vocab = describe(read_json(folder / CONFIG))
+        return filled_in(config, read_json(folder / CONFIG), own_template=published.has_template(folder))
     except ModelFolderError as err:
         raise ModelFolderError(f"model.from_pretrained, {folder}: {err}") from err
+
+
+def filled_in(config: Config, said: Mapping[str, Any], *, own_template: bool) -> Config:
+    """The config with what a published model's config.json decides.
+
+    Raises:
+        ConfigError: a field was set to something else; all are listed.
+        ModelFolderError: the decoder cannot be such a model.
+    """
+    sizes, vocab = describe(said)
     words: dict[str, Any] = {"tokenizer": "pretrained", "vocab_size": vocab}
-    if published.has_template(folder):
+    if own_template:
         words["template"] = "pretrained"
     mistakes = [
         *_contradictions("model", config.model, ModelSection(), sizes),

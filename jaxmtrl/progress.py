@@ -27,21 +27,26 @@ class Progress:
         *,
         console_every_s: float = 5.0,
         stream: TextIO | None = None,
+        silent: bool = False,
         terminal: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         """Args:
         console_every_s: least time between two plain lines of one stage; first and last are always printed.
         stream: where to write; standard output when None.
+        silent: write nothing.
         terminal: draw a bar; None asks the stream.
         clock: seconds, rising.
         """
         self._stream = stream if stream is not None else sys.stdout
         self._console = Console(
-            file=self._stream, force_terminal=terminal, width=None if terminal is not False else _PLAIN_WIDTH
+            file=self._stream,
+            quiet=silent,
+            force_terminal=terminal,
+            width=None if terminal is not False else _PLAIN_WIDTH,
         )
         self._terminal = self._console.is_terminal if terminal is None else terminal
-        self._every_s = console_every_s
+        self._every_s, self._silent = console_every_s, silent
         self._clock = clock
         self._bar: Bar | None = None
         self._task: TaskID | None = None
@@ -117,7 +122,8 @@ class Progress:
             self._console.print(text, markup=False, highlight=False)
             return
         with contextlib.suppress(BrokenPipeError):  # whoever read along has gone; the run need not
-            print(text, file=self._stream, flush=True)
+            if not self._silent:
+                print(text, file=self._stream, flush=True)
 
     def _tail(self) -> str:
         parts = [f"{self._done}/{self._total}"]

@@ -42,16 +42,23 @@ _FREE_FIELDS = (
 class RunFolder:
     """Paths of one run, and the check that a config may go on with it."""
 
-    def __init__(self, path: Path, lock: TextIO | None = None):
+    def __init__(self, path: Path, lock: TextIO | None = None, first: Path | None = None):
+        """
+        Args:
+            first: folder of the run's first process, where checkpoints lie; None for `path`.
+        """
         self.path = path
         self._lock = lock  # held as long as this object; the kernel lets go when the process ends, however it ends
         self.tokenizer = path / "tokenizer"
-        self.checkpoints = path / "checkpoints"
-        self.stages = path / "stages"
+        self.checkpoints = (first or path) / "checkpoints"
+        self.stages = (first or path) / "stages"
 
     @classmethod
-    def open(cls, config: Config) -> RunFolder:
+    def open(cls, config: Config, host: int = 0) -> RunFolder:
         """The folder of `config.run`, made if it is new; this process's alone until it is closed.
+
+        Processes of one run have a folder each for what they write by themselves, those after the first below the
+        first one's (hosts/1, …), and share its checkpoints.
 
         A folder in which nothing has been learnt yet may be taken over by another config: a first try often fails on
         something that another value mends.
@@ -60,7 +67,8 @@ class RunFolder:
             ResumeError: the folder belongs to another config (all fields that differ are named), to a process that is
                 running, or is no run folder.
         """
-        path = Path(config.run.dir) / config.run.name
+        first = Path(config.run.dir) / config.run.name
+        path = first / "hosts" / str(host) if host else first
         stored = path / CONFIG_FILE
         if not stored.exists() and path.exists() and any(not child.name.startswith(".") for child in path.iterdir()):
             raise ResumeError(f"{path} is not empty and holds no {CONFIG_FILE}; choose another run.name or remove it.")
@@ -80,7 +88,7 @@ class RunFolder:
         except BaseException:
             lock.close()
             raise
-        return cls(path, lock)
+        return cls(path, lock, first)
 
     @property
     def holds_work(self) -> bool:

@@ -6,7 +6,13 @@ Thin on purpose: every environment process imports this module again, so nothing
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+
+_LOST = (
+    "error: another process of the run is gone ({}); start the same command again on every host, and the run goes on "
+    "from its last checkpoint"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,6 +30,15 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="YAML file with one mapping a section")
     parser.add_argument(
+        "--hosts",
+        action="store_true",
+        help="one of several processes that train together, one a host, all started by this command; on Cloud TPU they "
+        "find each other, elsewhere by the three options below",
+    )
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="with --hosts: of process 0, the same everywhere")
+    parser.add_argument("--processes", type=int, metavar="N", help="with --hosts: how many there are")
+    parser.add_argument("--process-id", type=int, metavar="I", help="with --hosts: which this is, from 0")
+    parser.add_argument(
         "overrides", nargs="*", metavar="section.field=value", help="replaces single fields, read as YAML"
     )
     parsed = parser.parse_intermixed_args(arguments)
@@ -32,6 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
         from jaxmtrl.assembly import use_compilation_cache
         from jaxmtrl.training import train
 
+        if parsed.hosts:
+            from jaxmtrl.parallel.hosts import join
+
+            join(parsed.coordinator, parsed.processes, parsed.process_id)
         use_compilation_cache(config.run.compilation_cache)
         train(config)
     except JaxmtrlError as err:
@@ -41,6 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
         where = err.filename or "a file"
         print(f"error: {where}: {err.strerror}; mend that, then the same command goes on", file=sys.stderr)
         return 2
+    except RuntimeError as err:  # jax's: a collective that another process did not come to
+        from jaxmtrl.parallel.hosts import is_lost_peer
+
+        if not (parsed.hosts and is_lost_peer(err)):
+            raise
+        print(_LOST.format(str(err).strip().splitlines()[0][:160]), file=sys.stderr, flush=True)
+        os._exit(3)  # leaving in good order would wait for the one that is gone
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130

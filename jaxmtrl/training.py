@@ -21,7 +21,7 @@ from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.lint import advice
 from jaxmtrl.config.sections import Config, PretrainSection, SftSection
 from jaxmtrl.errors import NonFiniteError
-from jaxmtrl.evaluation import SplitResult, episode_metrics, evaluate, success_table
+from jaxmtrl.evaluation import SplitResult, episode_metrics, evaluate, run_result, success_table
 from jaxmtrl.examples import demonstrations, random_plays
 from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, save_micro_batch
 from jaxmtrl.learner.dials import Dials, DialState
@@ -30,11 +30,11 @@ from jaxmtrl.learner.programs import named
 from jaxmtrl.learner.state import TrainState, abstract_state, init_state, restart
 from jaxmtrl.learner.update import UpdateMetrics
 from jaxmtrl.metrics import MetricsWriter
-from jaxmtrl.models.decoder import parameter_count
+from jaxmtrl.parallel.hosts import open_in_order, this_host
 from jaxmtrl.pretrained import pretrained_policy, resolve
 from jaxmtrl.progress import Progress
-from jaxmtrl.rollout.collect import seeded_plays
 from jaxmtrl.rollout.feed import Feed
+from jaxmtrl.rollout.plays import seeded_plays
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.rollout.timeline import LEARNER
 from jaxmtrl.run_folder import RunFolder
@@ -56,7 +56,8 @@ class Trainer:
         self._dials = DialState()
         self._began = time.monotonic()
         self._restore()
-        self.metrics = MetricsWriter.resume(folder.path, self.position.step, tensorboard=config.log.tensorboard)
+        drawn = config.log.tensorboard and parts.hosts.first
+        self.metrics = MetricsWriter.resume(folder.path, self.position.step, tensorboard=drawn)
 
     def run(self) -> dict[str, Any]:
         """Goes on from the position to the end and returns what result.json holds."""
@@ -153,6 +154,8 @@ class Trainer:
         parts, config = self.parts, self.config
         began = time.monotonic()
         episodes = feed.take(self.state.params)
+        if not config.rollout.overlap:
+            parts.engine.unload()  # the update has its memory
         played = time.monotonic()
         rng = np.random.default_rng((config.run.seed, STAGES.index(stage), iteration))
         capacity = config.rl.tasks_per_iteration * config.algorithm.group_size
@@ -360,15 +363,8 @@ class Trainer:
         )
 
     def _result(self) -> dict[str, Any]:
-        trained, network = parameter_count(self.state.params), self.parts.network
-        frozen = parameter_count(network.whole.shapes()["policy"]) if network.adapted else 0
-        result = {
-            "splits": self.position.results,
-            "seed": self.config.run.seed,
-            "model_params": trained + frozen,
-            "trained_params": trained,
-            "wall_s": round(self.position.wall_s, 1),
-        }
+        seed, wall_s = self.config.run.seed, self.position.wall_s
+        result = run_result(self.parts.network, self.position.results, seed=seed, wall_s=wall_s)
         self.folder.write_result(result)
         columns, rows = success_table(self.position.results, EVALUATED)
         self.progress.table(f"success, 95 % interval (seed {self.config.run.seed})", columns, rows)
@@ -387,11 +383,11 @@ def train(config: Config) -> dict[str, Any]:
     Raises:
         JaxmtrlError: whatever the person at the keyboard can mend.
     """
-    config = resolve(config)
+    config, hosts = resolve(config), this_host()
     check(config)  # before there is a folder, which another config could not use
     with (
-        closing(RunFolder.open(config)) as folder,
-        Progress(console_every_s=config.log.console_every_s) as progress,
+        closing(open_in_order(hosts, lambda: RunFolder.open(config, hosts.index))) as folder,
+        Progress(console_every_s=config.log.console_every_s, silent=not hosts.first) as progress,
         closing(assemble(config, folder, progress, training=True)) as parts,
         closing(Trainer(config, folder, parts, progress)) as trainer,
     ):

@@ -23,47 +23,13 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-SIDES = Path(__file__).parent / "rollout_sides"
-sys.path.insert(0, str(SIDES))
-from work import Shape, Work, as_json  # noqa: E402
-
-
-class Side:
-    """One side in its own process, which waits while others play."""
-
-    def __init__(self, python: str, script: str, shape: Shape, largest: Work, *rest: str):
-        command = [python, str(SIDES / script), as_json(shape), as_json(largest), *rest]
-        environment = os.environ | {"PYTHONPATH": f"{SIDES.parents[1]}:{SIDES}", "JAX_PLATFORMS": "cpu"}
-        self._name = f"{script} {' '.join(rest)}".strip()
-        self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        print(f"{self._name}: ready after {self._answer()['ready_s']:.0f} s", file=sys.stderr, flush=True)
-
-    def seconds(self, work: Work) -> float:
-        """Plays once."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(as_json(work) + "\n")
-        self._process.stdin.flush()
-        taken = self._answer()["seconds"]
-        print(f"  {self._name}: {taken:.1f} s", file=sys.stderr, flush=True)
-        return taken
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _answer(self) -> dict:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self._name} ended with code {self._process.wait()}")
-        return json.loads(line)
+sys.path.insert(0, str(Path(__file__).parent / "sides"))
+from driver import Side
+from rollout_work import Work
+from serving import Shape
 
 
 def main() -> int:
@@ -83,21 +49,24 @@ def main() -> int:
     long = dataclasses.replace(work, turns=4 * given.turns)
     sides: dict[str, tuple[Side, Work, int]] = {}
 
-    ours = Side(sys.executable, "ours.py", shape, long)
+    def start(python: str, script: str, largest: Work, *rest: str) -> Side:
+        return Side(python, script, as_json(shape), as_json(largest), *rest)
+
+    ours = start(sys.executable, "rollout_ours.py", long)
     sides |= {"ours": (ours, work, given.rounds), "ours_shared": (ours, shared, given.rounds)}
     sides["ours_long"] = (ours, long, given.slow_rounds)
     if given.transformers:
         for name, kind in (("transformers_reread", "reread"), ("transformers_cached", "cached")):
-            side = Side(given.transformers, "transformers_side.py", shape, work, kind)
+            side = start(given.transformers, "rollout_transformers.py", work, kind)
             sides[name] = (side, work, given.rounds if kind == "cached" else given.slow_rounds)
     if given.tunix:
-        sides["tunix"] = (Side(given.tunix, "tunix_side.py", shape, work), work, given.slow_rounds)
+        sides["tunix"] = (start(given.tunix, "rollout_tunix.py", work), work, given.slow_rounds)
 
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for round_number in range(given.rounds):
         for name, (side, what, rounds) in sides.items():
             if round_number < rounds:
-                seconds[name].append(side.seconds(dataclasses.replace(what, seed=round_number)))
+                seconds[name].append(side.play(as_json(dataclasses.replace(what, seed=round_number)))["seconds"])
     for side in {id(side): side for side, _, _ in sides.values()}.values():
         side.close()
 
@@ -126,6 +95,11 @@ def main() -> int:
     }
     print(json.dumps(line))
     return 0
+
+
+def as_json(value: Shape | Work) -> str:
+    """A side's argument, or what it is asked to do."""
+    return json.dumps(dataclasses.asdict(value))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ import jax
 from jaxmtrl.config.sections import ModelSection, SamplingSection
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
-from jaxmtrl.rollout.collect import Player, seeded_plays
+from jaxmtrl.rollout.collect import Player
+from jaxmtrl.rollout.plays import seeded_plays
 from jaxmtrl.rollout.pool import EnvPool, MultiprocessPool, PoolEvent
 from jaxmtrl.rollout.timeline import SAMPLER, Timeline
 from jaxmtrl.sampling.engine import Engine

@@ -69,4 +69,18 @@ class ModelSection:
         Literal["head", "separate"],
         setting("head: the critic reads the policy's last hidden state; separate: it has a decoder of its own"),
     ] = "head"
-    remat: Annotated[bool, setting("recompute each block's activations in the backward pass to save memory")] = True
+    attention: Annotated[
+        Literal["auto", "xla", "splash", "cudnn"],
+        setting(
+            "how the learner attends within rows: splash: TPU kernel; cudnn: GPU kernel, bfloat16 alone; xla: "
+            "anywhere; auto: splash on a TPU, else xla"
+        ),
+    ] = "auto"
+    remat: Annotated[
+        Literal["none", "dots", "attention", "block", "offload"],
+        setting(
+            "what blocks keep for the backward pass, the rest being computed again: none: everything; dots: products "
+            "with weights; attention: their input and their attention's output; block: their input alone; offload: "
+            "that, in the host's memory (TPU and GPU)"
+        ),
+    ] = "block"

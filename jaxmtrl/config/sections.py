@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.model_section import ModelSection
+from jaxmtrl.config.optimizer_section import OptimizerSection
 from jaxmtrl.config.setting import CONFIG, Above0, Count, NonNegative, Positive, Share, setting
 
 
@@ -72,6 +73,13 @@ class MeshSection:
     data: Annotated[int, setting("devices along which rows are split; -1 takes what the other axes leave", ge=-1)] = -1
     fsdp: Annotated[Positive, setting("devices along which rows and weights are split")] = 1
     tensor: Annotated[Positive, setting("devices along which heads, MLP and vocabulary are split")] = 1
+    sampling_tensor: Annotated[
+        Count,
+        setting(
+            "the same for the sampler, whose mesh is a host's own devices with slots over the rest; 0: the most that "
+            "divide model.kv_heads and those devices"
+        ),
+    ] = 0
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -117,6 +125,10 @@ class SamplingSection:
     cache_dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "int8"],
         setting("dtype of cached keys and values; int8 with a scale a head and column; auto: that of activations"),
+    ] = "auto"
+    attention: Annotated[
+        Literal["auto", "xla"],
+        setting("auto: on a TPU or GPU, kernels are tried against XLA at start-up and the faster is kept; xla: never"),
     ] = "auto"
     context: Annotated[
         Literal["stop", "drop"],
@@ -275,23 +287,10 @@ class AlgorithmSection:
     epochs: Annotated[Positive, setting("passes over one batch")] = 1
     minibatches: Annotated[Positive, setting("optimizer steps a pass")] = 4
 
-
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class OptimizerSection:
-    learning_rate: Annotated[NonNegative, setting("of the policy in RL")] = 3e-4
-    critic_learning_rate: Annotated[NonNegative, setting("of the critic head, in warm-up and RL")] = 1e-3
-    warmup_steps: Annotated[Count, setting("optimizer steps of linear warm-up, of every stage")] = 10
-    critic_warmup_steps: Annotated[
-        Count | None, setting("optimizer steps of the critic's linear warm-up; null: warmup_steps")
-    ] = None
-    decay: Annotated[
-        Literal["constant", "linear", "cosine"], setting("shape of the rate after warm-up, to 10 % at the end")
-    ] = "constant"
-    b1: Annotated[float, setting("Adam's first-moment decay", ge=0.0, lt=1.0)] = 0.9
-    b2: Annotated[float, setting("Adam's second-moment decay", ge=0.0, lt=1.0)] = 0.95
-    eps: Annotated[Above0, setting("Adam's epsilon")] = 1e-8
-    weight_decay: Annotated[NonNegative, setting("decoupled weight decay, on matrices only")] = 0.0
-    gradient_clip: Annotated[Above0, setting("global norm above which gradients are scaled down")] = 1.0
+    @property
+    def kl_weight(self) -> float:
+        """The largest weight that the KL to the reference ever starts from; 0 for a run without reference."""
+        return max(self.kl_coef, self.kl_coef_end or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -382,7 +381,7 @@ class Config:
     algorithm: Annotated[AlgorithmSection, setting("how credit is assigned and the policy improved")] = (
         AlgorithmSection()
     )
-    optimizer: Annotated[OptimizerSection, setting("AdamW")] = OptimizerSection()
+    optimizer: Annotated[OptimizerSection, setting("what moves the parameters")] = OptimizerSection()
     batching: Annotated[BatchingSection, setting("shapes of the update")] = BatchingSection()
     pretrain: Annotated[PretrainSection, setting("language modelling of random play")] = PretrainSection()
     sft: Annotated[SftSection, setting("supervised fine-tuning on demonstrations")] = SftSection()

@@ -16,15 +16,15 @@ from jax.sharding import Mesh
 from jaxmtrl.assembly import make_optimizers
 from jaxmtrl.batch import TokenBatch
 from jaxmtrl.config.sections import Config
-from jaxmtrl.diagnosis.gauge import kl_weight
 from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.learner.device import micro_batch_order, put_batch, row_places
 from jaxmtrl.learner.programs import Learner
 from jaxmtrl.learner.state import abstract_base, init_state, params_shardings
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
-from jaxmtrl.rollout.collect import Player, seeded_plays
+from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.pack import episode_length, pack
+from jaxmtrl.rollout.plays import seeded_plays
 from jaxmtrl.rollout.pool import EnvPool
 from jaxmtrl.sampling.engine import Engine
 from jaxmtrl.text.template import ChatTemplate
@@ -119,12 +119,12 @@ def rehearse(bench: Bench, pool: EnvPool, tasks: Sequence[Task]) -> Rehearsal:
     state = init_state(bench.network, optimizers["policy"], bench.mesh, jax.random.key(config.run.seed))
     state = dataclasses.replace(state, params=jax.device_put(_copied(bench.params), _shardings(state.params)))
     capacity = config.rl.tasks_per_iteration * config.algorithm.group_size
-    reference = bench.reference if kl_weight(config.algorithm) > 0 else None
+    reference = bench.reference if config.algorithm.kl_weight > 0 else None
     kept: list[Any] = []
     programs: list[int] = []
     compiles = 0
     for iteration in range(2):
-        with _compiles() as count:
+        with compilations() as count:
             engine.load(state.params, iteration)
             played = _play(player, config, tasks, iteration)
             _refuse_nothing(played, config)
@@ -187,7 +187,7 @@ def _dealt_back(array: np.ndarray, batch: TokenBatch, used: int, micro_batch_row
 
 
 @contextlib.contextmanager
-def _compiles() -> Iterator[list[int]]:
+def compilations() -> Iterator[list[int]]:
     """Counts the programs that jax compiles meanwhile, ours or hidden in an array operation."""
     count = [0]
 

@@ -142,11 +142,6 @@ def difference(one: Reading, other: Reading) -> float:
     return float(np.maximum(loss, gradient))  # keeps NaN, unlike max()
 
 
-def kl_weight(algorithm: AlgorithmSection) -> float:
-    """The largest weight that the KL to the reference is configured to have; 0 for a run without reference."""
-    return max(algorithm.kl_coef, algorithm.kl_coef_end or 0.0)
-
-
 def plain(algorithm: AlgorithmSection, **changes: Any) -> AlgorithmSection:
     """The algorithm without what rescales or leaves out, so that its credit can be compared with numbers."""
     return dataclasses.replace(

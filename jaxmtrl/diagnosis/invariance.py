@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmtrl.diagnosis.bench import Bench
 from jaxmtrl.diagnosis.finding import Finding, below
-from jaxmtrl.diagnosis.gauge import Gauge, Reading, difference, kl_weight
+from jaxmtrl.diagnosis.gauge import Gauge, Reading, difference
 from jaxmtrl.diagnosis.material import longest, one_a_row
 from jaxmtrl.rollout.pack import pack
 from jaxmtrl.types import Episode
@@ -44,7 +44,7 @@ class Layouts:
 
     def _measure(self, name: Name) -> Reading:
         bench, rows, width = self._bench, self.rows, self.width
-        reference = bench.reference if kl_weight(bench.config.algorithm) > 0 else None
+        reference = bench.reference if bench.config.algorithm.kl_weight > 0 else None
         if name == "packed":  # as many columns as padded, so that they share their programs
             batch = pack(self._episodes, row_length=2 * width, num_episodes=rows, pad_id=bench.pad_id)
         else:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmtrl.diagnosis.bench import Bench
 from jaxmtrl.diagnosis.finding import Finding, none_of, not_used
-from jaxmtrl.diagnosis.gauge import Gauge, Placed, kl_weight, plain
+from jaxmtrl.diagnosis.gauge import Gauge, Placed, plain
 from jaxmtrl.diagnosis.material import ledger, longest, one_a_row
 from jaxmtrl.types import Episode
 
@@ -26,10 +26,10 @@ def check_kl(bench: Bench, scorer: Gauge, episodes: list[Episode]) -> list[Findi
         episodes: some, in groups, with rewards that differ.
     """
     algorithm = bench.config.algorithm
-    if kl_weight(algorithm) == 0:
+    if algorithm.kl_weight == 0:
         return [not_used("the KL to the reference", "algorithm.kl_coef is 0")]
     # Two plays divided by their own deviation always differ by the same, so that is left out.
-    algorithm = plain(algorithm, kl_coef=kl_weight(algorithm), scale_by_std=False)
+    algorithm = plain(algorithm, kl_coef=algorithm.kl_weight, scale_by_std=False)
     gauge = Gauge(bench.network, bench.mesh, algorithm, bench.config.sampling.temperature, bench.base)
     batch = one_a_row(episodes, row_length=longest(episodes), pad_id=bench.pad_id)
     placed = gauge.place(batch, micro_batch_rows=len(episodes))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import flax.struct
 import jax
@@ -81,6 +82,34 @@ def put_batch(batch: TokenBatch, *, micro_batch_rows: int, max_rows: int, mesh: 
             group_ids=_place(np.asarray(batch.group_ids), replicated(mesh)),
         ),
         used=_place(np.asarray(used, np.int32), replicated(mesh)),
+    )
+
+
+def abstract_batch(*, micro_batch_rows: int, max_rows: int, row_length: int, episodes: int, mesh: Mesh) -> DeviceBatch:
+    """Shape, dtype and sharding of every array that `put_batch` gives for batches of so many episodes."""
+    count = math.ceil(max_rows / micro_batch_rows)
+
+    def rows(dtype: str) -> Any:
+        shape = (count, micro_batch_rows, row_length)
+        return jax.ShapeDtypeStruct(shape, np.dtype(dtype), sharding=rows_sharding(mesh))
+
+    def everywhere(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, np.dtype("int32"), sharding=replicated(mesh))
+
+    return DeviceBatch(
+        rows=TokenBatch(
+            tokens=rows("int32"),
+            segment_ids=rows("int32"),
+            positions=rows("int32"),
+            action_mask=rows("bool"),
+            behaviour_logprobs=rows("float32"),
+            rewards=rows("float32"),
+            turn_ids=rows("int32"),
+            anchor_ids=rows("int32"),
+            bootstrap_mask=rows("bool"),
+            group_ids=everywhere(episodes),
+        ),
+        used=everywhere(),
     )
 
 

@@ -1,4 +1,4 @@
-"""AdamW with one learning rate for the policy and one for the critic.
+"""AdamW (or one that remembers less) with one learning rate for the policy and one for the critic.
 
 The two halves keep separate states, so that a stage that trains one of them leaves the other's weights and moments
 exactly as they were.
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxmtrl.config.sections import OptimizerSection
+from jaxmtrl.learner.eight_bit import scale_by_adam8
 from jaxmtrl.models.decoder import Network
 
 FINAL_SHARE = 0.1  # of the peak rate, at the end of a decay
@@ -28,7 +29,7 @@ class Optimizer:
     gradient_clip: float  # global norm, over what is trained, above which gradients are scaled down
 
     def init(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Zero moments, f32 whatever the parameters are."""
+        """Zero moments, whatever dtype the parameters have."""
         return {name: half.init(_f32(params[name])) for name, half in self.halves.items()}
 
     def step(
@@ -61,7 +62,7 @@ def make_optimizer(
     total_steps: int,
     warmup_steps: int,
 ) -> Optimizer:
-    """AdamW as configured; its state has the same layout whatever the stage.
+    """The optimizer as configured; its state has the same layout whatever the stage.
 
     Args:
         learning_rate, critic_learning_rate: peak rates of the two halves.
@@ -73,17 +74,29 @@ def make_optimizer(
     own = section.critic_warmup_steps
     warmups = {"policy": warmup_steps, "critic": warmup_steps if own is None else own}
     halves = {
-        name: optax.adamw(
-            _schedule(rate, warmup_steps=warmups[name], total_steps=total_steps, decay=section.decay),
-            b1=section.b1,
-            b2=section.b2,
-            eps=section.eps,
-            weight_decay=section.weight_decay,
-            mask=jax.tree.map(is_matrix, axes[name], is_leaf=lambda node: isinstance(node, tuple)),
+        name: optax.chain(
+            _direction(section),
+            optax.add_decayed_weights(
+                section.weight_decay,
+                mask=jax.tree.map(is_matrix, axes[name], is_leaf=lambda node: isinstance(node, tuple)),
+            ),
+            optax.scale_by_learning_rate(
+                _schedule(rate, warmup_steps=warmups[name], total_steps=total_steps, decay=section.decay)
+            ),
         )
         for name, rate in rates.items()
     }
     return Optimizer(halves=halves, gradient_clip=section.gradient_clip)
+
+
+def _direction(section: OptimizerSection) -> optax.GradientTransformation:
+    """Where to go, before weight decay and the rate."""
+    if section.name == "adamw8":
+        return scale_by_adam8(section.b1, section.b2, section.eps)
+    if section.name == "adafactor":
+        # Shazeer & Stern, arXiv 1804.04235, without relative steps: the configured rate is the rate.
+        return optax.chain(optax.scale_by_factored_rms(), optax.clip_by_block_rms(1.0))
+    return optax.scale_by_adam(section.b1, section.b2, section.eps)
 
 
 def is_matrix(names: tuple[str | None, ...]) -> bool:

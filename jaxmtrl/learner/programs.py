@@ -20,7 +20,7 @@ from jaxmtrl.learner.dials import Dials, constant_dials
 from jaxmtrl.learner.objective import IMITATION, Kind, Objective
 from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.learner.score import Scores
-from jaxmtrl.learner.state import TrainState, state_shardings
+from jaxmtrl.learner.state import TrainState, abstract_state, state_shardings
 from jaxmtrl.learner.targets import TargetMetrics, make_targets
 from jaxmtrl.learner.update import UpdateMetrics, mean_loss, score_batch, update
 from jaxmtrl.models.decoder import Network
@@ -60,11 +60,10 @@ class Learner:
 
     def score(self, params: Any, batch: DeviceBatch) -> Scores:
         """Log-probs, entropies and values of a batch, f32 [n, M, T]; of the policy or of a reference's parameters."""
+        return self._call("score", self._score, self._base, params, batch, placed=lambda: rows_sharding(self._mesh))
 
-        def run(base: Any, params: Any, batch: DeviceBatch) -> Scores:
-            return score_batch(self._network, {**base, **params}, batch, temperature=self._temperature)
-
-        return self._call("score", run, self._base, params, batch, placed=lambda: rows_sharding(self._mesh))
+    def _score(self, base: Any, params: Any, batch: DeviceBatch) -> Scores:
+        return score_batch(self._network, {**base, **params}, batch, temperature=self._temperature)
 
     def targets(
         self, batch: DeviceBatch, scores: Scores, ref_logprobs: jax.Array | None = None, dials: Dials | None = None
@@ -100,32 +99,53 @@ class Learner:
             targets: None for pretrain and sft.
             order: i32 [epochs, n], of `device.micro_batch_order`.
         """
-        program, args = self._update(kind, state, batch, targets, order, dials)
-        return program(*args)
+        noise = None
+        if self.dropout_seed is not None:
+            noise = jax.device_put(jax.random.key(self.dropout_seed), replicated(self._mesh))
+        placed = jax.device_put(order, replicated(self._mesh))
+        args = (state, batch, targets, placed, self._placed(dials), self._base, noise)
+        return self._update(kind, *args)(*args)
 
-    def memory(
-        self, kind: Kind, state: Any, batch: DeviceBatch, targets: Targets | None, order: np.ndarray
-    ) -> dict[str, int]:
-        """Bytes a device needs for one update, by what they hold, as the compiler says; nothing is computed.
+    def planned(self, kind: Kind, batch: DeviceBatch) -> Any:
+        """The compiled update for batches of these shapes, to look at: nothing is placed or computed.
+
+        The devices need not be here: those of a topology will do.
 
         Args:
-            state: arrays, or shapes with shardings (`state.abstract_state`).
+            batch: of `device.abstract_batch`.
         """
-        program, _ = self._update(kind, state, batch, targets, order, None)
-        sizes = program.memory_analysis()
-        given, back = sizes.argument_size_in_bytes, sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-        return {"arguments": given, "results": back, "temporaries": sizes.temp_size_in_bytes}
+        everywhere = replicated(self._mesh)
 
-    def _update(
-        self,
-        kind: Kind,
-        state: Any,
-        batch: DeviceBatch,
-        targets: Targets | None,
-        order: np.ndarray,
-        dials: Dials | None,
-    ) -> tuple[Any, tuple[Any, ...]]:
-        """The compiled update and its arguments."""
+        def there(leaf: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere)
+
+        number, in_loss = batch.rows.rewards, self._algorithm.kl_coef > 0 and self._algorithm.kl_place == "loss"
+        targets = Targets(
+            advantages=number,
+            returns=number,
+            old_logprobs=number,
+            old_values=number,
+            ref_logprobs=number if in_loss else None,
+            learn=batch.rows.action_mask,
+        )
+        epochs = 1 if kind in IMITATION else self._algorithm.epochs
+        noise = None if self.dropout_seed is None else there(jax.eval_shape(lambda: jax.random.key(0)))
+        rest = (
+            jax.ShapeDtypeStruct((epochs, batch.rows.tokens.shape[0]), np.int32, sharding=everywhere),
+            jax.tree.map(there, jax.eval_shape(lambda: constant_dials(self._algorithm))),
+            self._base,
+            noise,
+        )
+        state = abstract_state(self._network, self._optimizers[kind], self._mesh)
+        return self._update(kind, state, batch, None if kind in IMITATION else targets, *rest)
+
+    def planned_score(self, batch: DeviceBatch) -> Any:
+        """As `planned`, of `score`."""
+        params = abstract_state(self._network, self._optimizers["policy"], self._mesh).params
+        return self._compiled("score", self._score, (self._base, params, batch), lambda: rows_sharding(self._mesh))
+
+    def _update(self, kind: Kind, *args: Any) -> Any:
+        """The compiled update for arguments of `update.update`, arrays or shapes."""
         optimizer = self._optimizers[kind]
         objective = self._objective(kind)
         minibatches = 1 if kind in IMITATION else self._algorithm.minibatches
@@ -136,12 +156,7 @@ class Learner:
         def placed() -> Any:
             return state_shardings(self._network, optimizer, self._mesh), replicated(self._mesh)
 
-        noise = None
-        if self.dropout_seed is not None:
-            noise = jax.device_put(jax.random.key(self.dropout_seed), replicated(self._mesh))
-        rest = (jax.device_put(order, replicated(self._mesh)), self._placed(dials), self._base, noise)
-        args = (state, batch, targets, *rest)
-        return self._compiled(f"update_{kind}", run, args, placed, donate=(0,)), args
+        return self._compiled(f"update_{kind}", run, args, placed, donate=(0,))
 
     def sft_loss(self, params: Any, batch: DeviceBatch) -> jax.Array:
         """Mean imitation loss a token, nats, f32 []; validation."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from jaxmtrl.learner.eight_bit import is_moment8
 from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.sharding import named_shardings, replicated
@@ -49,13 +50,25 @@ def abstract_state(network: Network, optimizer: Optimizer, mesh: Mesh) -> TrainS
     def place(leaf: Any, sharding: Any) -> Any:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
+    def beside(moment: Any, param: Any, names: tuple[str | None, ...]) -> Any:
+        """Lies where its parameter lies, if it has its dimensions; sums over some of those are small and everywhere."""
+
+        def put(leaf: Any) -> Any:
+            alike = len(leaf.shape) == len(param.shape)
+            return place(leaf, named_shardings(mesh, names, leaf) if alike else everywhere)
+
+        return jax.tree.map(put, moment)
+
+    axes = network.axes()
     moments = {
         name: optax.tree.map_params(
             half,
-            place,
+            beside,
             jax.eval_shape(optimizer.init, params)[name],
-            shardings[name],
+            params[name],
+            axes[name],
             transform_non_params=lambda leaf: place(leaf, everywhere),
+            is_leaf=is_moment8,
         )
         for name, half in optimizer.halves.items()
     }

@@ -1,4 +1,4 @@
-"""Attention: within rows of a batch, and over a cache.
+"""Attention over keys that are seen, and over a cache. Within rows of a batch: `row_attention.py`.
 
 Letters: B rows, T tokens, N heads, K kv heads, H head dim, S cache rows, C cache length.
 Softmax is computed in f32 whatever the activations' dtype.
@@ -6,36 +6,34 @@ Softmax is computed in f32 whatever the activations' dtype.
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
 
-from jaxmtrl.models.columns import Columns, cache_columns, read_columns, take_rows
+from jaxmtrl.models.columns import Columns, Int8Columns, cache_columns, read_columns, take_rows
+from jaxmtrl.models.ragged_attention import attend_ragged, block_of
+from jaxmtrl.parallel.slots import cache_sharding
 
 Array = jax.Array
 
 _FEW_QUERIES = 16  # of one key-value head
 
 
-def attend_rows(query: Array, keys: Array, values: Array, segment_ids: Array) -> Array:
-    """Causal attention within segments, in blocks of queries that never compute the keys after them.
+@dataclasses.dataclass(frozen=True)
+class CacheAttention:
+    """How attention over a cache is computed; every way gives the same numbers up to rounding."""
 
-    Faster on CPU than one masked product over the whole square: about half the work, and pieces that fit the cache.
-    A padding token sees padding only; its output is finite and means nothing.
-
-    Args:
-        query: [B, T, N, H].
-        keys, values: [B, T, K, H].
-        segment_ids: i32 [B, T].
-    """
-    tokens = query.shape[1]
-    keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)  # [B, K, T, H]
-    columns, blocks = jnp.arange(tokens), []
-    for start in range(0, tokens, width := max(64, -(-tokens // 8))):
-        stop = min(start + width, tokens)
-        same = segment_ids[:, start:stop, None] == segment_ids[:, None, :stop]
-        seen = same & (columns[:stop] <= columns[start:stop, None])  # [B, block, stop]
-        blocks.append(attend(query[:, start:stop], keys[:, :, :stop], values[:, :, :stop], seen))
-    return jnp.concatenate(blocks, axis=1)
+    # Of prompts. one_by_one: a row after the other, whose working set then stays in a CPU's caches, a third faster
+    # there. cudnn: a GPU's own kernel, which never holds all scores.
+    prefill: Literal["together", "one_by_one", "cudnn"] = "together"
+    # Of one token a slot. ragged: the TPU kernel, which reads filled columns only; int8 caches and lengths that are no
+    # multiple of 128 are read together all the same.
+    decode: Literal["together", "ragged"] = "together"
+    mesh: Mesh | None = None  # over which ragged spreads slots and heads; None: one device
+    interpret: bool = False  # ragged without a TPU, slowly
 
 
 def attend_cache(
@@ -44,31 +42,67 @@ def attend_cache(
     values: Columns,
     positions: Array,
     rows: Array | None = None,
-    *,
-    one_by_one: bool = False,
+    way: CacheAttention = CacheAttention(),
 ) -> Array:
     """Attention over cached keys and values; position p sees columns c ≤ p.
 
     Args:
         query: [B, T, N, H].
         keys, values: [S, K, C, H].
-        positions: i32 [B, T].
+        positions: i32 [B, T]; ≥ C is padding, whose output is finite and means nothing.
         rows: i32 [B], the cache row of each row of queries; ≥ S reads as the last. None: row b is b.
-        one_by_one: take the rows one after the other where a row has enough queries to keep a CPU busy: what they
-            need then stays in its caches, which is a third faster there.
     """
 
     def together(query: Array, positions: Array, rows: Array | None) -> Array:
         read = [columns if rows is None else take_rows(columns, rows) for columns in (keys, values)]
         seen = jnp.arange(cache_columns(keys)) <= positions[:, :, None]
         keys_read, values_read = (read_columns(columns, query.dtype) for columns in read)
+        if way.prefill == "cudnn" and query.shape[1] > 1:
+            return attend_fused(query, keys_read, values_read, seen)
         return attend(query, keys_read, values_read, seen)
 
-    if not one_by_one or query.shape[1] <= _FEW_QUERIES:
+    if way.decode == "ragged" and rows is None and query.shape[1] == 1 and block_of(cache_columns(keys)):
+        if not isinstance(keys, Int8Columns) and not isinstance(values, Int8Columns):
+            return _attend_ragged(query, keys, values, positions[:, 0], way)
+    if way.prefill != "one_by_one" or query.shape[1] <= _FEW_QUERIES:
         return together(query, positions, rows)
     each = jnp.arange(query.shape[0]) if rows is None else rows
     one = jax.lax.map(lambda row: together(*(part[None] for part in row)), (query, positions, each))
     return one[:, 0]
+
+
+def _attend_ragged(query: Array, keys: Array, values: Array, positions: Array, way: CacheAttention) -> Array:
+    """`attend_ragged` of query [S, 1, N, H] at positions [S], every device its own slots and heads."""
+    lengths = jnp.where(positions < keys.shape[2], positions + 1, 0)
+
+    def local(query: Array, keys: Array, values: Array, lengths: Array) -> Array:
+        return attend_ragged(query[:, 0], keys, values, lengths, interpret=way.interpret)[:, None]
+
+    if way.mesh is None:
+        return local(query, keys, values, lengths)
+    cache = cache_sharding(way.mesh, slots=keys.shape[0], kv_heads=keys.shape[1]).spec
+    asked = PartitionSpec(cache[0], None, cache[1], None)
+    spread = jax.shard_map(
+        local,
+        mesh=way.mesh,
+        in_specs=(asked, cache, cache, PartitionSpec(cache[0])),
+        out_specs=asked,
+        check_vma=False,  # a kernel does not say over which axes its result varies
+    )
+    return spread(query, keys, values, lengths)
+
+
+def attend_fused(
+    query: Array, keys: Array, values: Array, seen: Array, implementation: Literal["cudnn", "xla"] = "cudnn"
+) -> Array:
+    """`attend` by a kernel of jax.nn's that never holds all scores.
+
+    Args:
+        implementation: "xla" for where there is no GPU.
+    """
+    return jax.nn.dot_product_attention(
+        query, keys.swapaxes(1, 2), values.swapaxes(1, 2), mask=seen[:, None], implementation=implementation
+    )
 
 
 def attend(query: Array, keys: Array, values: Array, seen: Array) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +19,13 @@ from jax.sharding import Mesh
 
 from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.sections import ModelSection
+from jaxmtrl.models.attention import CacheAttention
 from jaxmtrl.models.critic import CriticHead
 from jaxmtrl.models.layers import Array, Block, Place, RMSNorm, weight
 from jaxmtrl.models.projection import INPUTS, is_adapter, join, matrix_by_rows, quantised, split, turned
+from jaxmtrl.models.remat import BLOCK_INPUT, Remat, named, rematerialised
 from jaxmtrl.models.rope import Rope, Turns
+from jaxmtrl.models.row_attention import RowAttention
 from jaxmtrl.parallel.sharding import constrain_lookup_table, constrain_rows
 
 Params = dict[str, Any]
@@ -88,13 +91,14 @@ class DecoderConfig:
     norm_eps: float
     vocab_multiple: int
     critic: str
-    remat: bool
+    remat: Remat
     param_dtype: str
     compute_dtype: str
     lora: LoraSection = LoraSection()
-    cpu_layout: bool = (
-        False  # blocks' weights lie, and products are taken, as suits one CPU; see `Network.for_sampling`
-    )
+    row_attention: RowAttention = RowAttention()  # as the learner wants it; see `Network.for_learning`
+    # As the sampler wants them; see `Network.for_sampling`.
+    cpu_layout: bool = False  # blocks' weights lie, and products are taken, as suits one CPU
+    cache_attention: CacheAttention = CacheAttention()
 
     @property
     def vocab_rows(self) -> int:
@@ -154,7 +158,7 @@ class Network:
         sizes = {
             field.name: getattr(section, field.name)
             for field in dataclasses.fields(DecoderConfig)
-            if field.name not in ("vocab", "compute_dtype", "lora", "cpu_layout")
+            if field.name not in ("vocab", "compute_dtype", "lora", "row_attention", "cpu_layout", "cache_attention")
         }
         return cls(DecoderConfig(vocab=vocab_size, compute_dtype=compute_dtype, lora=lora or LoraSection(), **sizes))
 
@@ -290,18 +294,31 @@ class Network:
 
         def step(x: Array, at: tuple[Params, Array | None]) -> tuple[Array, None]:
             layer, noise = at
+            x = named(x, BLOCK_INPUT)
             return _bind(Block, config, layer)(x, turns, segment_ids, noise), None
 
         x = outside.embed(tokens, jnp.dtype(config.compute_dtype))
         noises = None if noise is None else jax.random.split(noise, config.layers)
-        x, _ = jax.lax.scan(jax.checkpoint(step) if config.remat else step, x, (trunk["layers"], noises))
+        x, _ = jax.lax.scan(rematerialised(step, config.remat), x, (trunk["layers"], noises))
         return outside.final_norm(x)
 
-    def for_sampling(self, mesh: Mesh) -> Network:
-        """The same network as the sampler computes it on this mesh: on one CPU, laid out as suits that."""
+    def for_learning(self, mesh: Mesh, attention: Literal["auto", "xla", "splash", "cudnn"]) -> Network:
+        """The same network as the learner computes it on this mesh; auto is splash attention on TPUs."""
+        if attention == "auto":
+            attention = "splash" if mesh.devices.flat[0].platform == "tpu" else "xla"
+        way = RowAttention("blocks" if attention == "xla" else attention, mesh if mesh.size > 1 else None)
+        return Network(dataclasses.replace(self.config, row_attention=way))
+
+    def for_sampling(self, mesh: Mesh, attention: CacheAttention | None = None) -> Network:
+        """The same network as the sampler computes it on this mesh: on one CPU, laid out as suits that.
+
+        Args:
+            attention: how it attends to the cache; None for what suits a CPU or any other device.
+        """
         frozen = self.adapted and self.config.lora.frozen != "whole"
-        alone = mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
-        return Network(dataclasses.replace(self.config, cpu_layout=alone and not frozen))
+        alone = mesh.size == 1 and mesh.devices.flat[0].platform == "cpu" and not frozen
+        usual = CacheAttention(prefill="one_by_one" if alone else "together")
+        return Network(dataclasses.replace(self.config, cpu_layout=alone, cache_attention=attention or usual))
 
     def unstack(self, params: Params) -> list[Params]:
         """The blocks' parameters one by one, as decode wants them: slicing them anew every step costs a third of it."""

@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxmtrl.models.attention import attend_cache, attend_rows
+from jaxmtrl.models.attention import attend_cache
 from jaxmtrl.models.columns import Columns, write_columns
 from jaxmtrl.models.projection import Projections
 from jaxmtrl.models.rope import Turns, rotate
+from jaxmtrl.models.row_attention import attend_rows
 
 Array = jax.Array
 
@@ -80,7 +81,7 @@ class Attention(Projections):
         if config.qk_norm:
             self.query_norm, self.key_norm = RMSNorm(h, config.norm_eps), RMSNorm(h, config.norm_eps)
         self.biased, self.normed = config.qkv_bias, config.qk_norm
-        self.cpu_layout = config.cpu_layout
+        self.in_rows, self.over_cache, self.cpu_layout = config.row_attention, config.cache_attention, config.cpu_layout
         self.adapt(config.lora, key, ("query", "key", "value", "out"))
 
     def ask(self, x: Array, turns: Turns, noise: Array | None = None) -> Array:
@@ -101,7 +102,7 @@ class Attention(Projections):
 
     def __call__(self, x: Array, turns: Turns, segment_ids: Array, noise: Array | None = None) -> Array:
         """Full-row attention: a token sees itself and the earlier tokens of its own segment."""
-        mixed = attend_rows(self.ask(x, turns, noise), *self.offer(x, turns, noise), segment_ids)
+        mixed = attend_rows(self.ask(x, turns, noise), *self.offer(x, turns, noise), segment_ids, self.in_rows)
         return self.through("out", "btnh,nhd->btd", mixed, noise)
 
     def cached(
@@ -118,7 +119,7 @@ class Attention(Projections):
         new = self.offer(x, at.turns)
         keys, values = (write_columns(old, rows[:, None], at.positions, part) for old, part in zip(cache, new))
         x, at = (x, at) if asking is None else asking
-        mixed = attend_cache(self.ask(x, at.turns), keys, values, at.positions, at.rows, one_by_one=self.cpu_layout)
+        mixed = attend_cache(self.ask(x, at.turns), keys, values, at.positions, at.rows, self.over_cache)
         return self.through("out", "btnh,nhd->btd", mixed), (keys, values)
 
 

@@ -41,6 +41,32 @@ def make_mesh(data: int, fsdp: int, tensor: int, devices: Sequence[Any] | None =
     return Mesh(layout, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
+def sampling_mesh(mesh: Mesh, *, kv_heads: int, tensor: int = 0) -> Mesh:
+    """The mesh of the sampler, over this process's devices: heads are split as far as they go, slots over the rest.
+
+    A decode step reads every weight for a token a slot, so weights that had to be gathered first, as an update's may
+    be, would cost many times the step. Each host plays its own episodes and so needs nobody else's devices.
+
+    Args:
+        mesh: the update's.
+        kv_heads: K.
+        tensor: devices along which heads are split; 0: the most that divide both K and the devices.
+
+    Raises:
+        ConfigError: `tensor` does not divide the devices.
+    """
+    index = jax.process_index()
+    own = [device for device in mesh.devices.flat if device.process_index == index] or list(mesh.devices.flat)
+    if len(own) == 1:
+        return mesh if mesh.size == 1 else make_mesh(1, 1, 1, own)
+    if tensor and len(own) % tensor:
+        raise ConfigError(
+            "the mesh", [f"mesh.sampling_tensor: got {tensor}, wanted a divisor of the {len(own)} devices of a host"]
+        )
+    split = tensor or math.gcd(len(own), kv_heads)
+    return make_mesh(len(own) // split, 1, split, own)
+
+
 def _misfit(data: int, fsdp: int, tensor: int, count: int) -> str:
     if data == -1:
         return (

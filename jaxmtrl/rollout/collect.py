@@ -15,12 +15,14 @@ from typing import Protocol
 import numpy as np
 
 from jaxmtrl.errors import TooManyFailures
+from jaxmtrl.parallel.hosts import ALONE, Hosts
+from jaxmtrl.rollout.plays import Play, shared_plays
 from jaxmtrl.rollout.pool import EnvPool, PoolEvent
 from jaxmtrl.rollout.timeline import NO_TIMELINE, SAMPLER, Timeline
 from jaxmtrl.text.template import ChatTemplate
 from jaxmtrl.text.tokenizer import Tokenizer
 from jaxmtrl.text.transcript import Transcript
-from jaxmtrl.types import Episode, EpisodeStop, Task, TurnStop
+from jaxmtrl.types import Episode, EpisodeStop, TurnStop
 
 PATIENCE = 0.05  # share of a round that the device may be kept waiting for answers that are due
 _GLANCE_S = 0.005  # how often the device is looked at while it works
@@ -59,16 +61,6 @@ class SlotEngine(Protocol):
     def step(self) -> Sequence[SampledAction]: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Play:
-    """One episode to be played."""
-
-    task: Task
-    group: int  # index of the task within the batch
-    index: int  # which play of the group
-    seed: tuple[int, int]  # two 32-bit numbers that all draws of the episode depend on
-
-
 @dataclass(kw_only=True)
 class _Open:
     """An episode under way."""
@@ -79,24 +71,6 @@ class _Open:
     worker: int | None = None  # of the pool, as far as it tells
     waiting: np.ndarray | None = None  # first prompt of an episode that waits for a slot
     metrics: dict[str, float] = field(default_factory=dict)
-
-
-def seeded_plays(tasks: Sequence[Task], *, group_size: int, seed: Sequence[int]) -> list[Play]:
-    """Every task `group_size` times, each play with draws of its own.
-
-    Args:
-        seed: numbers that name the batch, for example run seed, stage and iteration.
-    """
-    return [
-        Play(
-            task=task,
-            group=group,
-            index=index,
-            seed=tuple(int(n) for n in np.random.SeedSequence([*seed, group, index]).generate_state(2)),  # type: ignore[arg-type]
-        )
-        for group, task in enumerate(tasks)
-        for index in range(group_size)
-    ]
 
 
 class Player:
@@ -115,6 +89,7 @@ class Player:
         max_failed_share: float,
         keep_tokens: int = 0,
         timeline: Timeline = NO_TIMELINE,
+        hosts: Hosts = ALONE,
     ):
         """
         Args:
@@ -124,7 +99,9 @@ class Player:
                 dropped; 0 truncates it.
             max_failed_share: share of failed episodes in one call of `play` above which it raises.
             timeline: is told of the sampler's steps and waits, and of what every environment worker did.
+            hosts: the processes that share the plays of a call; all call `play` alike.
         """
+        self._hosts = hosts
         self._engine = engine
         self._pool = pool
         self._tokenizer = tokenizer
@@ -157,11 +134,9 @@ class Player:
             TooManyFailures: more than the allowed share failed; carries the last reason.
             EnvironmentFailure: the environment cannot be started at all.
         """
-        batch = _Batch(self, deque(plays), temperature, max_tokens, report)
-        try:
-            episodes = batch.run()
-        finally:
-            batch.abandon()
+        episodes = shared_plays(
+            self._hosts, plays, lambda own: self._play(own, temperature, max_tokens, report), report
+        )
         episodes.sort(key=lambda episode: (episode.group, episode.index))
         failed = [episode for episode in episodes if episode.failed]
         if episodes and len(failed) / len(episodes) > self._max_failed_share:
@@ -170,6 +145,19 @@ class Player:
                 f"{self._max_failed_share:g}). The last one: {failed[-1].error}"
             )
         return episodes
+
+    def _play(
+        self,
+        plays: Sequence[Play],
+        temperature: float,
+        max_tokens: int | None,
+        report: Callable[[Episode], None] | None,
+    ) -> list[Episode]:
+        batch = _Batch(self, deque(plays), temperature, max_tokens, report)
+        try:
+            return batch.run()
+        finally:
+            batch.abandon()
 
 
 class _Batch:

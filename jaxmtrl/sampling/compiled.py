@@ -21,11 +21,14 @@ from jax.sharding import Mesh
 from jaxmtrl.config.sections import SamplingSection
 from jaxmtrl.models.decoder import Network, Params
 from jaxmtrl.models.kv_cache import Cache, cache_length, copy_row, empty_cache, resized
+from jaxmtrl.parallel.hosts import moved
 from jaxmtrl.parallel.sharding import named_shardings, replicated
 from jaxmtrl.parallel.slots import cache_sharding
+from jaxmtrl.sampling.attention_choice import choose_attention
 from jaxmtrl.sampling.programs import (
     SlotState,
     Weights,
+    as_read,
     begin_slot,
     decode,
     empty_state,
@@ -47,6 +50,7 @@ class Programs:
     empty_state: Callable[[], SlotState]
     empty_cache: Callable[[], Cache]  # of the smallest length
     weights: Callable[[Params], Weights]
+    read: Callable[[Params], Params]  # of parts of a tree, wherever they lie, what `weights` takes, in its place
     open: Callable[..., SlotState]
     begin: Callable[..., SlotState]
     stop: Callable[..., SlotState]
@@ -54,12 +58,15 @@ class Programs:
     prefills: dict[tuple[int, int], Any]  # (P, length) → program
     decodes: dict[int, Any]  # length → program
     resizes: dict[tuple[int, int], Any]  # (from, to), neighbours → program for one layer
+    attention: str  # how they attend to the cache, where that was a choice, and why
 
     @property
     def plan(self) -> str:
         """What was compiled, in one line."""
         prefills = ", ".join(f"{self.rows[p]}x{p} over {c}" for p, c in sorted(self.prefills))
-        return f"{self.count} sampler programs: prefill {prefills}; decode {', '.join(map(str, sorted(self.decodes)))}"
+        decodes = ", ".join(map(str, sorted(self.decodes)))
+        chosen = f"; {self.attention}" if self.attention else ""
+        return f"{self.count} sampler programs: prefill {prefills}; decode {decodes}{chosen}"
 
     @property
     def count(self) -> int:
@@ -102,7 +109,7 @@ def prefill_rows(section: SamplingSection) -> dict[int, int]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Shapes:
+class Shapes:
     """What goes in and out of the programs, with its place on the mesh."""
 
     state: Any
@@ -111,12 +118,11 @@ class _Shapes:
     params: Any
 
     @classmethod
-    def of(cls, network: Network, section: SamplingSection, mesh: Mesh) -> _Shapes:
-        params = {
-            **jax.eval_shape(network.init, jax.random.key(0)),
-            **jax.eval_shape(network.init_base, jax.random.key(0)),
-        }
-        axes = {**network.axes(), **network.base_axes()}
+    def of(cls, network: Network, section: SamplingSection, mesh: Mesh) -> Shapes:
+        key = jax.random.key(0)
+        whole = {**jax.eval_shape(network.init, key), **jax.eval_shape(network.init_base, key)}
+        params = jax.eval_shape(lambda whole: as_read(network, whole), whole)
+        axes = {name: part for name, part in {**network.axes(), **network.base_axes()}.items() if name != "critic"}
         weights = jax.eval_shape(lambda params: Weights.of(network, params, section.cache_length), params)
         table: Any = None if weights.sin is None else (None, None, None)  # names of no axis
         weight_axes = Weights(
@@ -136,64 +142,96 @@ class _Shapes:
         )
 
 
-def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple[int, ...], mesh: Mesh) -> Programs:
-    """Compiles every program of the plan, two at a time."""
-    network, everywhere, rows = network.for_sampling(mesh), replicated(mesh), prefill_rows(section)
-    shapes = _Shapes.of(network, section, mesh)
-    state, weights, caches = shapes.state, shapes.weights, shapes.caches
+class Builder:
+    """Compiles single programs of the plan; nothing is placed on a device, which may be one that is not here."""
 
-    def row(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=everywhere)
+    def __init__(self, network: Network, section: SamplingSection, stop_ids: tuple[int, ...], mesh: Mesh):
+        """
+        Args:
+            network: of `Network.for_sampling`.
+        """
+        self.rows = prefill_rows(section)
+        self.shapes = Shapes.of(network, section, mesh)
+        self._network, self._section, self._stop_ids = network, section, stop_ids
+        self._everywhere = replicated(mesh)
 
-    def compiled(function: Callable[..., Any], out: Any, donate: Sequence[int], *arguments: Any) -> Any:
+    def row(self, *shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+        """Shape of a small argument."""
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=self._everywhere)
+
+    def compiled(self, function: Callable[..., Any], out: Any, donate: Sequence[int], *arguments: Any) -> Any:
+        """`function` for arguments of these shapes, with results placed as `out` says."""
         where = jax.tree.map(lambda shape: shape.sharding, out)
         return jax.jit(function, donate_argnums=tuple(donate), out_shardings=where).lower(*arguments).compile()
 
-    def build_prefill(tokens: int, length: int) -> Any:
-        r = rows[tokens]
+    def prefill(self, tokens: int, length: int) -> Any:
+        """`programs.prefill` of a bucket, over a cache of this length."""
+        r, row = self.rows[tokens], self.row
         arguments = (row(r), row(r, tokens), row(r), row(r), row(r, dtype=bool), row(r))
-        cache = caches[length]
-        return compiled(
-            lambda *args: prefill(network, stop_ids, *args), (cache, state), (1, 2), weights, cache, state, *arguments
+        cache, state = self.shapes.caches[length], self.shapes.state
+        return self.compiled(
+            lambda *args: prefill(self._network, self._stop_ids, *args),
+            (cache, state),
+            (1, 2),
+            self.shapes.weights,
+            cache,
+            state,
+            *arguments,
         )
 
-    def build_decode(length: int) -> Any:
-        cache, packed = caches[length], row(section.slots, 2 + 2 * section.max_action_tokens)
-        return compiled(
-            lambda *args: decode(network, stop_ids, section.decode_chunk, *args),
+    def decode(self, length: int) -> Any:
+        """`programs.decode` over a cache of this length."""
+        cache, state = self.shapes.caches[length], self.shapes.state
+        packed = self.row(self._section.slots, 2 + 2 * self._section.max_action_tokens)
+        return self.compiled(
+            lambda *args: decode(self._network, self._stop_ids, self._section.decode_chunk, *args),
             (cache, state, packed),
             (1, 2),
-            weights,
+            self.shapes.weights,
             cache,
             state,
         )
 
-    def build_resize(old: int, new: int) -> Any:
-        return compiled(lambda layer: resized(layer, new), caches[new][0], (), caches[old][0])
+    def resize(self, old: int, new: int) -> Any:
+        """`kv_cache.resized` of one layer."""
+        caches = self.shapes.caches
+        return self.compiled(lambda layer: resized(layer, new), caches[new][0], (), caches[old][0])
 
+
+def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple[int, ...], mesh: Mesh) -> Programs:
+    """Compiles every program of the plan, two at a time."""
+    attention, chosen = choose_attention(network.config, section, mesh)
+    network = network.for_sampling(mesh, attention)
+    build = Builder(network, section, stop_ids, mesh)
+    state, caches, row, compiled = build.shapes.state, build.shapes.caches, build.row, build.compiled
     lengths = tuple(section.attention_buckets)
     neighbours = [*zip(lengths, lengths[1:]), *zip(lengths[1:], lengths)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         # The longest to compile come first.
         prefills = {
-            (p, c): pool.submit(build_prefill, p, c) for p in section.prefill_buckets for c in lengths if c >= p
+            (p, c): pool.submit(build.prefill, p, c) for p in section.prefill_buckets for c in lengths if c >= p
         }
-        decodes = {length: pool.submit(build_decode, length) for length in lengths}
+        decodes = {length: pool.submit(build.decode, length) for length in lengths}
         copies = {
             length: pool.submit(compiled, copy_row, cache, (0,), cache, row(), row())
             for length, cache in caches.items()
         }
-        resizes = {pair: pool.submit(build_resize, *pair) for pair in neighbours}
+        resizes = {pair: pool.submit(build.resize, *pair) for pair in neighbours}
         first = caches[lengths[0]]
         return Programs(
             stop_ids=stop_ids,
-            rows=rows,
+            attention=chosen,
+            rows=build.rows,
             lengths=lengths,
             empty_state=compiled(lambda: empty_state(section.slots, section.max_action_tokens), state, ()),
             empty_cache=compiled(lambda: _empty_cache(network, section, lengths[0]), first, ()),
             weights=compiled(
-                lambda params: Weights.of(network, params, section.cache_length), weights, (), shapes.params
+                lambda params: Weights.of(network, params, section.cache_length),
+                build.shapes.weights,
+                (),
+                build.shapes.params,
             ),
+            read=lambda params: _placed_as_read(network, params, build.shapes.params),
             open=compiled(open_slot, state, (0,), state, row(), row(2, dtype=jnp.uint32), row(dtype=jnp.float32)),
             begin=compiled(begin_slot, state, (0,), state, row(), row(), row(), row()),
             stop=compiled(stop_slot, state, (0,), state, row()),
@@ -202,6 +240,16 @@ def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple
             decodes={key: job.result() for key, job in decodes.items()},
             resizes={key: job.result() for key, job in resizes.items()},
         )
+
+
+def _placed_as_read(network: Network, params: Params, shapes: Any) -> Params:
+    """`as_read` of some parts of the parameters, cast where they lie and then moved to where the sampler wants them."""
+    wanted = {name: shapes[name] for name in params if name in shapes}
+    kept = {name: params[name] for name in wanted}
+    pairs = zip(jax.tree.leaves(kept), jax.tree.leaves(wanted), strict=True)
+    if not all(one.dtype == other.dtype for one, other in pairs):
+        kept = jax.jit(lambda parts: as_read(network, parts))(kept)
+    return moved(kept, jax.tree.map(lambda leaf: leaf.sharding, wanted))
 
 
 def _empty_cache(network: Network, section: SamplingSection, length: int) -> Cache:

@@ -62,9 +62,9 @@ class Engine:
         Args:
             base: placed parameters beside those that `load` gets, `network.init_base`; None where there are none.
         """
-        self._base = base or {}
         self._section = section
         self._programs = compile_programs(network, section, tuple(sorted(stop_ids)), mesh)
+        self._base = self._programs.read(base or {})
         self._cache: Cache = self._programs.empty_cache()
         self._state: SlotState = self._programs.empty_state()
         self._report: Any = None  # array of the chunk under way, or None
@@ -105,8 +105,13 @@ class Engine:
         if len(self._free) != self._section.slots:
             raise RuntimeError(f"{self._section.slots - len(self._free)} slots hold a cache of older weights")
         self._weights = None  # its memory is free before the new ones are laid out
-        self._weights = self._programs.weights({**self._base, **params})
+        self._weights = self._programs.weights({**self._base, **self._programs.read(params)})
         self.version = version
+
+    def unload(self) -> None:
+        """Gives the weights' memory back until the next `load`; every slot must be closed."""
+        if len(self._free) == self._section.slots:
+            self._weights = None
 
     @property
     def _loaded(self) -> Weights:

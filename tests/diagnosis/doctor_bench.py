@@ -68,7 +68,7 @@ def small_config(*overrides: str) -> Config:
     """tests/training/tiny.yaml with one layer, no remat and short rows, and the given overrides."""
     sizes = (
         "model.layers=1",
-        "model.remat=false",
+        "model.remat=none",
         "model.embed=16",
         "model.head_dim=8",
         "model.mlp=16",

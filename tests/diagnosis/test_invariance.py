@@ -21,7 +21,7 @@ def test_a_sound_trainer_passes():
 
 def test_attention_across_episodes_of_a_row_is_caught(monkeypatch: pytest.MonkeyPatch):
     right = layers.attend_rows
-    monkeypatch.setattr(layers, "attend_rows", lambda q, k, v, segment_ids: right(q, k, v, jnp.zeros_like(segment_ids)))
+    monkeypatch.setattr(layers, "attend_rows", lambda q, k, v, ids, way: right(q, k, v, jnp.zeros_like(ids)))
     assert not check_packing(Layouts(bench(), fresh_gauge(), episodes())).passed
 
 

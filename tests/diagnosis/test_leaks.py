@@ -49,6 +49,6 @@ def test_a_network_that_does_not_read_what_came_before_is_caught(monkeypatch: py
     monkeypatch.setattr(
         layers,
         "attend_rows",
-        lambda q, k, v, ids: right(q, k, v, jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)),
+        lambda q, k, v, ids, way: right(q, k, v, jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)),
     )
     assert "observations are read, by what follows" in failures(check_leaks(bench(), fresh_gauge(), episodes()))

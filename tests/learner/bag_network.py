@@ -89,7 +89,7 @@ def make_batch(lengths: list[list[int]], *, length: int = 24, seed: int = 0) -> 
 
 def small_decoder() -> tuple[Network, Any]:
     """The real decoder, two layers and a vocabulary of 64, with numpy parameters that need no compiled init."""
-    section = ModelSection(layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, mlp=64, remat=False)
+    section = ModelSection(layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, mlp=64, remat="none")
     network = Network.from_section(section, 64, "float32")
     rng = np.random.default_rng(0)
     shapes = jax.eval_shape(network.init, jax.random.key(0))

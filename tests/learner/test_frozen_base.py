@@ -20,7 +20,7 @@ from jaxmtrl.learner.state import abstract_base, init_state
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.mesh import make_mesh
 
-SECTION = ModelSection(layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, mlp=64, remat=False)
+SECTION = ModelSection(layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, mlp=64, remat="none")
 LORA = LoraSection(rank=4, frozen="nf4", dropout=0.5, targets=("query", "value", "down"))
 NETWORK = Network.from_section(SECTION, 64, "float32", LORA)
 ROWS = [[12, 9], [17], [7, 7, 7], [24], [10], [14, 8], [9], [13]]

@@ -10,9 +10,10 @@ import tiny
 from jaxmtrl.envs.base import load_environment
 from jaxmtrl.errors import EnvironmentFailure, TooManyFailures
 from jaxmtrl.learner.score import score
-from jaxmtrl.rollout.collect import Player, seeded_plays
+from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.demonstrate import demonstrate, explore, scripted_episode
 from jaxmtrl.rollout.pack import pack
+from jaxmtrl.rollout.plays import seeded_plays
 from jaxmtrl.rollout.pool import MultiprocessPool, PoolEvent, Work
 from jaxmtrl.text.template import chatml
 from jaxmtrl.text.tokenizer import byte_tokenizer

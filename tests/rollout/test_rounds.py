@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxmtrl.rollout import collect
-from jaxmtrl.rollout.collect import Player, seeded_plays
+from jaxmtrl.rollout.collect import Player
+from jaxmtrl.rollout.plays import seeded_plays
 from jaxmtrl.rollout.pool import PoolEvent
 from jaxmtrl.text.template import chatml
 from jaxmtrl.text.tokenizer import byte_tokenizer

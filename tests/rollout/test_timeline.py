@@ -7,7 +7,8 @@ import json
 import tiny
 from faulty_env import faulty_task
 
-from jaxmtrl.rollout.collect import Player, seeded_plays
+from jaxmtrl.rollout.collect import Player
+from jaxmtrl.rollout.plays import seeded_plays
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.rollout.timeline import LEARNER, NO_TIMELINE, SAMPLER, Timeline
 from jaxmtrl.text.template import chatml

@@ -1,31 +1,19 @@
-"""The work of `bench_rollout.py`, the same for every side: episodes of so many turns, and how a side is driven.
+"""The work of `bench_rollout.py`, the same for every side: episodes of so many turns.
 
 Knows numpy alone, as every side runs in an environment of its own.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """A Llama-like decoder; the defaults are SmolLM2-135M's."""
-
-    layers: int = 30
-    embed: int = 576
-    heads: int = 9
-    kv_heads: int = 3
-    head_dim: int = 64
-    mlp: int = 1536
-    vocab: int = 49_152
+import serving
+from serving import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,30 +47,22 @@ class Work:
 
 
 def serve(play: Callable[[Work], int], warm_up: Work) -> None:
-    """Answers every line of standard input, a Work as JSON, with the seconds that `play` took for it.
+    """`serving.serve` for work as JSON.
 
     Args:
         play: plays the work and returns how many tokens were sampled.
-        warm_up: played before the first answer, so that compilation is not timed.
+        warm_up: played before the first answer.
     """
-    began = time.perf_counter()
-    play(warm_up)
-    print(json.dumps({"ready_s": time.perf_counter() - began}), flush=True)
-    for line in sys.stdin:
-        work = Work(**json.loads(line))
-        began = time.perf_counter()
+
+    def checked(asked: dict[str, Any]) -> None:
+        work = Work(**asked)
         sampled = play(work)
-        seconds = time.perf_counter() - began
         if sampled != work.episodes * work.turns * work.action:
             raise SystemExit(f"sampled {sampled} tokens of {work.episodes * work.turns * work.action}")
-        print(json.dumps({"seconds": seconds}), flush=True)
+
+    serving.serve(lambda: play(warm_up), checked)
 
 
 def arguments() -> tuple[Shape, Work]:
     """The decoder and the largest work, as the driver gives them: two JSON arguments."""
     return Shape(**json.loads(sys.argv[1])), Work(**json.loads(sys.argv[2]))
-
-
-def as_json(value: Shape | Work) -> str:
-    """A dataclass of this file for `arguments` or `serve`."""
-    return json.dumps(dataclasses.asdict(value))

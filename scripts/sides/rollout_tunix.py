@@ -9,9 +9,10 @@ import dataclasses
 
 import jax.numpy as jnp
 from flax import nnx
+from rollout_work import Work, arguments, serve
+from serving import Shape
 from tunix.generate.sampler import CacheConfig, Sampler
 from tunix.models.llama3.model import Llama3, ModelConfig
-from work import Shape, Work, arguments, serve
 
 
 class Words:

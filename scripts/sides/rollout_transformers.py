@@ -9,8 +9,9 @@ import dataclasses
 import sys
 
 import torch
+from rollout_work import Work, arguments, serve
+from serving import Shape
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
-from work import Shape, Work, arguments, serve
 
 
 def make_model(shape: Shape, longest: int) -> LlamaForCausalLM:

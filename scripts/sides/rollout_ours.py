@@ -6,7 +6,8 @@ import dataclasses
 
 import jax
 import numpy as np
-from work import Shape, Work, arguments, serve
+from rollout_work import Work, arguments, serve
+from serving import Shape
 
 from jaxmtrl.config.sections import ModelSection, SamplingSection
 from jaxmtrl.models.decoder import Network

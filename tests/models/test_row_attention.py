@@ -1,0 +1,98 @@
+"""Attention within packed rows: every way gives the numbers and gradients of a slow one, whatever the segments."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from jaxmtrl.models.attention import attend_fused
+from jaxmtrl.models.row_attention import RowAttention, attend_rows
+from jaxmtrl.parallel.mesh import make_mesh
+
+SPLASH = RowAttention(kind="splash", interpret=True)
+TOKENS = 256
+
+
+def packed(rows: int = 2, *, tokens: int = TOKENS, heads: int = 4, kv_heads: int = 2):
+    """Query, keys and values [B, T, ·, 8], and segments of different lengths that end in padding."""
+    shapes = ((rows, tokens, heads, 8), *[(rows, tokens, kv_heads, 8)] * 2)
+    arrays = [jax.random.normal(jax.random.key(n), shape) for n, shape in enumerate(shapes)]
+    ends = np.array([[100, 130, 200], [1, 128, 256], [256, 256, 256], [0, 0, 0]])[np.arange(rows) % 4]
+    columns = np.arange(tokens)
+    segments = (columns[None, :, None] >= ends[:, None]).sum(axis=2)
+    segments = np.where(columns < ends[:, -1:], segments + 10 * np.arange(rows)[:, None], -1)
+    return *arrays, jnp.asarray(segments, jnp.int32)
+
+
+def by_hand(query, keys, values, segments) -> np.ndarray:
+    """One token and head at a time, in f64."""
+    query, keys, values = (np.asarray(part, np.float64) for part in (query, keys, values))
+    rows, tokens, heads, width = query.shape
+    group, mixed = heads // keys.shape[2], np.zeros(query.shape)
+    for row in range(rows):
+        for token in range(tokens):
+            seen = np.flatnonzero(np.asarray(segments[row, : token + 1]) == segments[row, token])
+            for head in range(heads):
+                scores = keys[row, seen, head // group] @ query[row, token, head] * width**-0.5
+                shares = np.exp(scores - scores.max())
+                mixed[row, token, head] = shares @ values[row, seen, head // group] / shares.sum()
+    return mixed
+
+
+@pytest.mark.parametrize("way", [RowAttention(), SPLASH], ids=["blocks", "splash"])
+def test_each_token_sees_its_own_segment_up_to_itself(way):
+    arrays = packed()
+    np.testing.assert_allclose(attend_rows(*arrays, way), by_hand(*arrays), atol=2e-5)
+
+
+def gradients(way: RowAttention, arrays, weights):
+    *parts, segments = arrays
+    real = (segments >= 0)[:, :, None, None]
+
+    def loss(*parts):
+        return jnp.sum(jnp.where(real, attend_rows(*parts, segments, way) * weights, 0))
+
+    return jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(*parts)
+
+
+def test_the_kernel_has_the_gradients_of_the_blocks():
+    arrays = packed()
+    weights = jax.random.normal(jax.random.key(9), arrays[0].shape)
+    for found, expected in zip(gradients(SPLASH, arrays, weights), gradients(RowAttention(), arrays, weights)):
+        np.testing.assert_allclose(found, expected, atol=5e-5)
+
+
+@pytest.mark.parametrize(("tensor", "kv_heads"), [(2, 2), (4, 2), (4, 1)])
+def test_rows_and_heads_may_be_spread_over_a_mesh(tensor, kv_heads):
+    """Two key-value heads on two devices, on four (each copied), one on four."""
+    arrays = packed(4, heads=8, kv_heads=kv_heads)
+    spread = dataclasses.replace(SPLASH, mesh=make_mesh(1, 8 // tensor, tensor, jax.devices()[:8]))
+    found = jax.jit(lambda *arrays: attend_rows(*arrays, spread))(*arrays)
+    np.testing.assert_allclose(found, attend_rows(*arrays), atol=2e-5)
+
+
+def test_rows_that_the_kernel_cannot_divide_are_taken_in_blocks():
+    query, keys, values, segments = (part[:, :100] for part in packed())
+    np.testing.assert_array_equal(
+        attend_rows(query, keys, values, segments, SPLASH), attend_rows(query, keys, values, segments)
+    )
+
+
+def test_the_gpu_kernel_gets_the_same_mask(monkeypatch):
+    """cuDNN wants a GPU; all but its name is tried with jax.nn's plain way."""
+    from jaxmtrl.models import row_attention
+
+    monkeypatch.setattr(row_attention, "attend_fused", lambda *arrays: attend_fused(*arrays, implementation="xla"))
+    arrays = packed()
+    np.testing.assert_allclose(attend_rows(*arrays, RowAttention(kind="cudnn")), attend_rows(*arrays), atol=2e-5)
+
+
+def test_the_learner_takes_what_is_named_and_what_suits_the_device():
+    network, mesh = tiny.network(), tiny.one_device()
+    kinds = {name: network.for_learning(mesh, name).config.row_attention.kind for name in ("auto", "xla", "splash")}
+    assert kinds == {"auto": "blocks", "xla": "blocks", "splash": "splash"}

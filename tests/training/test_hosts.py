@@ -1,0 +1,138 @@
+"""Two real processes train one run: the same numbers as one process, and no survivor that hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from test_resume import CONFIG, ROOT, environment, lines
+
+from jaxmtrl.checkpoint import Checkpoints
+
+# Three updates by RL; no dropout, nothing that depends on time.
+SHORT = ("rl.iterations=3", "evaluation.splits={heldout: 4}", "batching.micro_batch_rows=2", "mesh.data=2")
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    cache = ROOT / ".cache" / "jax-tests"
+    return [
+        *(sys.executable, "-m", "jaxmtrl.train", "--config", str(CONFIG)),
+        *(f"run.dir={folder}", f"run.compilation_cache={cache}", *SHORT, *arguments),
+    ]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def start_two(folder: Path, *overrides: str) -> list[subprocess.Popen]:
+    """Both processes, each with one device."""
+    port = free_port()
+    return [
+        subprocess.Popen(
+            command(
+                folder,
+                *overrides,
+                *("--hosts", "--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process-id", str(index)),
+            ),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            cwd=ROOT,
+        )
+        for index in (0, 1)
+    ]
+
+
+def finish(processes: list[subprocess.Popen], timeout_s: float = 300) -> list[str]:
+    said = [process.communicate(timeout=timeout_s)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+    return said
+
+
+def parameters(folder: Path) -> list[np.ndarray]:
+    """Of the newest checkpoint, as saved."""
+    checkpoints = Checkpoints(folder / "checkpoints", keep=None, read_only=True)
+    step = checkpoints.latest()
+    checkpoints.close()
+    tree = ocp.PyTreeCheckpointer().restore(folder.absolute() / "checkpoints" / str(step) / "arrays")
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree["state"]["params"])]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory) -> Path:
+    """The run folder of two processes."""
+    folder = tmp_path_factory.mktemp("two")
+    said = finish(start_two(folder))
+    assert "success" in said[0]
+    ours = [line for line in said[1].splitlines() if not line.startswith("[Gloo]")]
+    assert not ours, said[1]  # the second says nothing; the transport speaks for itself
+    return folder / "tiny"
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> Path:
+    """The run folder of one process with two devices."""
+    folder = tmp_path_factory.mktemp("one")
+    two = environment()
+    two["XLA_FLAGS"] += " --xla_force_host_platform_device_count=2"
+    done = subprocess.run(command(folder), env=two, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "tiny"
+
+
+def curves(folder: Path) -> list[dict[str, float]]:
+    """Metrics without what depends on the clock."""
+    return [
+        {name: value for name, value in line.items() if not name.startswith(("time", "speed"))}
+        for line in lines(folder / "metrics.jsonl")
+    ]
+
+
+def test_two_processes_train_as_one_does(together, alone):
+    """Bit for bit: parameters, every curve, and the result."""
+    for found, expected in zip(parameters(together), parameters(alone), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert curves(together) == curves(alone)
+    results = [json.loads((folder / "result.json").read_text())["splits"] for folder in (together, alone)]
+    assert results[0] == results[1]
+
+
+def test_each_process_keeps_its_own_records_and_they_agree(together):
+    assert curves(together / "hosts" / "1") == curves(together)
+    assert not (together / "hosts" / "1" / "checkpoints").exists()
+    assert not (together / "hosts" / "1" / "tensorboard").exists()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_survivor_of_a_killed_process_stops_and_the_run_goes_on(tmp_path, victim, alone):
+    """Within a minute, with a message that says what to do; then both again, to the same parameters."""
+    processes = start_two(tmp_path)
+    metrics = tmp_path / "tiny" / "metrics.jsonl"
+    deadline = time.monotonic() + 240
+    while not (metrics.exists() and '"stage": "rl"' in metrics.read_text()):
+        assert time.monotonic() < deadline, "nothing was learnt"
+        assert all(process.poll() is None for process in processes), processes[0].communicate()[0]
+        time.sleep(0.05)
+    os.killpg(processes[victim].pid, signal.SIGKILL)
+    survivor = processes[1 - victim]
+    said = survivor.communicate(timeout=60)[0]
+    assert survivor.returncode != 0
+    assert "another process of the run is gone" in said and "start the same command again on every host" in said, said
+    finish(start_two(tmp_path))
+    for found, expected in zip(parameters(tmp_path / "tiny"), parameters(alone), strict=True):
+        np.testing.assert_array_equal(found, expected)
