@@ -97,6 +97,9 @@ class Sampler:
         self._linear = shape.layers * (
             shape.embed * (2 * shape.heads + 2 * shape.kv_heads) * shape.head_dim + 3 * shape.embed * shape.mlp
         )  # weights of the blocks; each is one multiplication and one addition a token
+        # A prompt's last block computes no more of all but its last token than keys and values.
+        self._read = (shape.layers - 1) * self._linear // shape.layers
+        self._read += 2 * shape.embed * shape.kv_heads * shape.head_dim
         self._head = shape.embed * shape.vocab
 
     def _attention(self, columns: float) -> float:
@@ -127,8 +130,11 @@ class Sampler:
             while self._engine.busy:
                 self._engine.step()
             seconds = time.perf_counter() - began
-            before = PROMPT + turn * new
-            flops = SLOTS * new * (2 * self._linear + self._attention(before + (new + 1) / 2)) + SLOTS * 2 * self._head
+            before, blocks = PROMPT + turn * new, (self._shape.layers - 1) / self._shape.layers
+            flops = (
+                SLOTS * new * (2 * self._read + self._attention(before + (new + 1) / 2) * blocks)
+                + SLOTS * 2 * self._head
+            )
             batches = SLOTS // 8  # each reads the weights once
             calls.append(
                 Call(

@@ -43,7 +43,7 @@ def main() -> int:
     }
     try:
         environment = load_environment(FACTORY, options)
-        tasks = environment.tasks("train")
+        tasks = environment.split("train").tasks
         environment.prepare(tasks, lambda done, total: None)
         with contextlib.closing(_pool(options)) as pool:
             experts = demonstrate(environment, pool, tasks[::2])
