@@ -97,13 +97,19 @@ def use_compilation_cache(folder: str) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
+def mesh_of(config: Config, devices: Sequence[Any] | None = None) -> Mesh:
+    """The update's mesh. Raises ConfigError if it does not fit the devices, those of this run unless given."""
+    section = config.mesh
+    return make_mesh(section.data, section.fsdp, section.tensor, devices, sequence=section.sequence)
+
+
 def check(config: Config) -> Environment:
     """Finds what is wrong between the config, the environment and the devices without making anything.
 
     Raises:
         ConfigError: a section asks for what the environment or the devices do not have.
     """
-    make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    mesh_of(config)
     environment = load_environment(config.env.factory, config.env.options)
     tasks_of(environment, config.env.train_split, None, "env.train_split")
     tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")
@@ -246,7 +252,7 @@ def _require_states(pool: EnvPool, task: Task) -> None:
 def _compiled_parts(
     config: Config, stage: Stage, folder: RunFolder, say: Callable[[str], None], *, training: bool
 ) -> Parts:
-    mesh, hosts = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor), this_host()
+    mesh, hosts = mesh_of(config), this_host()
     network = make_network(config, stage.tokenizer)
     optimizers = make_optimizers(config, network)
     base = frozen_base(config, folder, network, mesh, say, training=training)

@@ -13,6 +13,11 @@ import orbax.checkpoint as ocp
 from jaxmtrl.errors import CheckpointError
 
 
+def _absolute(folder: Any) -> Any:
+    """A bucket has no other address than its own."""
+    return folder if "://" in str(folder) else folder.absolute()
+
+
 class Checkpoints:
     """A folder of checkpoints, one a step; a write that was cut short is never taken for one."""
 
@@ -38,7 +43,7 @@ class Checkpoints:
         with self._explained(f"{folder} cannot be used for checkpoints", "mend or remove it"):
             if folder.exists() and not folder.is_dir():
                 raise NotADirectoryError("it is a file")
-            self._manager = ocp.CheckpointManager(folder.absolute(), options=options)
+            self._manager = ocp.CheckpointManager(_absolute(folder), options=options)
 
     def save(self, step: int, arrays: Any, position: dict) -> None:
         """Writes a tree of arrays and a JSON-serialisable position; returns when both are on disk.

@@ -38,7 +38,7 @@ from jaxmtrl.pretrained import frozen_base, read_text
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.record import episode_record
-from jaxmtrl.run_folder import CONFIG_FILE, RunFolder
+from jaxmtrl.run_folder import CONFIG_FILE, RunFolder, kept_at
 from jaxmtrl.sampling.server import ServerEngine
 from jaxmtrl.stages import KINDS, STAGES
 from jaxmtrl.tasks import tasks_of
@@ -207,7 +207,8 @@ def load_run(run: str | Path) -> tuple[Config, RunFolder]:
     path = Path(run)
     if not (path / CONFIG_FILE).exists():
         raise JaxmtrlError(f"{path} is no run folder: it holds no {CONFIG_FILE}. Give runs/<run.name>.")
-    return load_config(path / CONFIG_FILE), RunFolder(path)
+    config = load_config(path / CONFIG_FILE)
+    return config, RunFolder(path, kept=kept_at(config, path))
 
 
 def _params(folder: RunFolder, policy: str, network: Network, optimizers: Mapping[Kind, Optimizer], mesh: Mesh) -> Any:

@@ -17,6 +17,8 @@ import shutil
 from pathlib import Path
 from typing import Any, TextIO
 
+from etils import epath
+
 from jaxmtrl.config.loading import config_to_dict, differing_fields, save_config
 from jaxmtrl.config.sections import Config
 from jaxmtrl.config.yaml_format import YamlError, read_yaml
@@ -36,22 +38,23 @@ _FREE_FIELDS = (
     "rollout.ray_address",
     "rollout.ray_cpus",
     "checkpoint.keep",
+    "checkpoint.folder",
 )
 
 
 class RunFolder:
     """Paths of one run, and the check that a config may go on with it."""
 
-    def __init__(self, path: Path, lock: TextIO | None = None, first: Path | None = None):
+    def __init__(self, path: Path, lock: TextIO | None = None, kept: Path | None = None):
         """
         Args:
-            first: folder of the run's first process, where checkpoints lie; None for `path`.
+            kept: where checkpoints and the stages' ends lie; None for `path`.
         """
         self.path = path
         self._lock = lock  # held as long as this object; the kernel lets go when the process ends, however it ends
         self.tokenizer = path / "tokenizer"
-        self.checkpoints = (first or path) / "checkpoints"
-        self.stages = (first or path) / "stages"
+        self.checkpoints = (kept or path) / "checkpoints"
+        self.stages = (kept or path) / "stages"
 
     @classmethod
     def open(cls, config: Config, host: int = 0) -> RunFolder:
@@ -83,12 +86,12 @@ class RunFolder:
                     + "\nResume with the old values, choose another run.name, or remove the folder."
                 )
             if differences:
-                _empty(path)
+                _empty(path, kept_at(config, first))
             save_config(config, stored)
         except BaseException:
             lock.close()
             raise
-        return cls(path, lock, first)
+        return cls(path, lock, kept_at(config, first))
 
     @property
     def holds_work(self) -> bool:
@@ -103,6 +106,11 @@ class RunFolder:
     def write_result(self, result: dict[str, Any]) -> Path:
         """Writes result.json; the file is either the old one or the whole new one."""
         return write_json(self.path / RESULT_FILE, result)
+
+
+def kept_at(config: Config, path: Path) -> Any:
+    """Where a run in `path` keeps its checkpoints; a path of epath's where that may be a bucket."""
+    return epath.Path(config.checkpoint.folder) if config.checkpoint.folder else path
 
 
 def _lock(path: Path) -> TextIO:
@@ -158,10 +166,13 @@ def _holds_work(path: Path) -> bool:
         return True
 
 
-def _empty(path: Path) -> None:
+def _empty(path: Path, kept: Any) -> None:
     """Removes what a run that has learnt nothing left: an untrained policy, a tokenizer, empty records."""
-    for name in ("tokenizer", "checkpoints", "stages", "tensorboard"):
+    for name in ("tokenizer", "tensorboard", "hosts"):
         shutil.rmtree(path / name, ignore_errors=True)
+    for folder in (epath.Path(kept) / "checkpoints", epath.Path(kept) / "stages"):
+        if folder.exists():
+            folder.rmtree()
     for name in ("metrics.jsonl", "episodes.jsonl", RESULT_FILE):
         (path / name).unlink(missing_ok=True)
 

@@ -31,6 +31,7 @@ from jaxmtrl.learner.state import TrainState, abstract_state, init_state, restar
 from jaxmtrl.learner.update import UpdateMetrics
 from jaxmtrl.metrics import MetricsWriter
 from jaxmtrl.parallel.hosts import open_in_order, this_host
+from jaxmtrl.parallel.sharding import fetched_from_host, sent_to_host
 from jaxmtrl.pretrained import pretrained_policy, resolve
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.feed import Feed
@@ -236,8 +237,11 @@ class Trainer:
     def _reference_logprobs(self, batch: DeviceBatch) -> Any:
         if self.config.algorithm.kl_coef == 0:
             return None
-        self._reference = self._reference_policy() if self._reference is None else self._reference
-        return self.parts.learner.score({**self.state.params, "policy": self._reference}, batch).logprobs
+        waits = self.config.algorithm.kl_memory == "host"
+        if self._reference is None:
+            self._reference = sent_to_host(self._reference_policy()) if waits else self._reference_policy()
+        policy = fetched_from_host(self._reference) if waits else self._reference
+        return self.parts.learner.score({**self.state.params, "policy": policy}, batch).logprobs
 
     def _reference_policy(self) -> Any:
         parts, kind = self.parts, self.config.algorithm.kl_reference

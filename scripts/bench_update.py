@@ -5,9 +5,9 @@
     python scripts/bench_update.py --torch .venv-parity/bin/python --episodes .cache/update_episodes.npz
 
 A model of SmolLM2-135M's shape with random weights in f32, policy and value head, AdamW, one optimizer step over all
-episodes. The peer takes micro-batches of `--micro-rows` rows, padded to their longest, forms all logits and keeps all
-activations; ours packs episodes into rows of `--row-length` and forms the logits of action tokens alone. Every side is
-a process of its own; they work in turns, and medians are compared.
+episodes. The peer draws micro-batches of `--micro-rows` episodes, pads them to their longest, forms all logits
+and keeps all activations; ours packs episodes into rows of `--row-length` and forms the logits of action tokens alone.
+Every side is a process of its own; they work in turns, and medians are compared.
 
     tokens_per_s_vs_torch          rows of one length (16 x 768, 11 % of it sampled)
     memory_saving_vs_torch         the peer's peak (whole process) over ours, there
@@ -52,7 +52,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--micro-rows", type=int, default=4, help="of the peer")
     parser.add_argument("--our-micro-rows", type=int, default=2)
-    parser.add_argument("--row-length", type=int, default=0, help="of ragged episodes packed; 0: twice the longest")
+    parser.add_argument("--kinds", default="dense,ragged", help="which works")
+    parser.add_argument(
+        "--row-length", type=int, default=0, help="of ragged episodes packed; 0: the longest, up to a multiple of 64"
+    )
     parser.add_argument("--remat", default="dots", help="model.remat of ours")
     parser.add_argument("--rows", type=int, default=UpdateWork.rows)
     parser.add_argument("--columns", type=int, default=UpdateWork.columns)
@@ -61,13 +64,13 @@ def main() -> int:
     given = parser.parse_args()
     shape = Shape(layers=given.layers, vocab=given.vocab)
     dense = UpdateWork(rows=given.rows, columns=given.columns, micro_rows=given.micro_rows)
-    works = {"dense": (dense, given.columns)}
-    if given.episodes:
+    works = {"dense": (dense, given.columns)} if "dense" in given.kinds else {}
+    if given.episodes and "ragged" in given.kinds:
         import numpy as np
 
         longest = int(np.load(given.episodes)["lengths"].max())
         ragged = dataclasses.replace(dense, kind="ragged", file=str(Path(given.episodes).resolve()))
-        works["ragged"] = (ragged, given.row_length or 2 * -(-longest // 64) * 64)
+        works["ragged"] = (ragged, given.row_length or -(-longest // 64) * 64)
 
     def as_json(value: Shape | UpdateWork) -> str:
         return json.dumps(dataclasses.asdict(value))
@@ -109,8 +112,9 @@ def main() -> int:
             one, other = figures["ours"][name], figures["peers"][name]
             ratios[f"{prefix}tokens_per_s_vs_torch"] = one["tokens_per_s"] / other["tokens_per_s"]
             ratios[f"{prefix}memory_saving_vs_torch"] = other["peak_gb"] / one["peak_gb"]
-    seconds = statistics.median(figures["ours"]["dense"]["seconds"])
-    ratios["gemm_share"] = model_flops(shape, given.rows, given.columns, 7 / 64) / seconds / max(gemm)
+    if "dense" in works:
+        seconds = statistics.median(figures["ours"]["dense"]["seconds"])
+        ratios["gemm_share"] = model_flops(shape, given.rows, given.columns, 7 / 64) / seconds / max(gemm)
     line = {
         "bench": "update",
         "work": {"layers": shape.layers, "vocab": shape.vocab, "remat": given.remat}

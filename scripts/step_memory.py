@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from jaxmtrl.assembly import make_learner, make_optimizers
+from jaxmtrl.assembly import make_learner, make_optimizers, mesh_of
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import Config
 from jaxmtrl.errors import JaxmtrlError
@@ -25,7 +25,6 @@ from jaxmtrl.learner.device import abstract_batch
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.state import abstract_base
 from jaxmtrl.models.decoder import Network, parameter_count
-from jaxmtrl.parallel.mesh import make_mesh
 from jaxmtrl.pretrained import resolve
 
 
@@ -34,7 +33,7 @@ def step_memory(config: Config, kind: Kind) -> dict[str, Any]:
     dtype = config.model.compute_dtype
     if dtype == "auto":
         dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    mesh = mesh_of(config)
     network = Network.from_section(config.model, config.text.vocab_size, dtype, config.lora)
     optimizers, base = make_optimizers(config, network), abstract_base(network, mesh)
     learner = make_learner(config, network, mesh, base, optimizers)

@@ -7,6 +7,7 @@
 # --type TYPE    make the slice again (as a spot one) when it was taken away
 # --tries N      starts in all before it gives up; 20
 # --logs FOLDER  where the hosts' logs go; tpu-logs
+# --pause S      seconds before a new start; 20
 # --dry-run      print every command and run none
 # A slice of several hosts wants checkpoints where all of them can write: checkpoint.folder=gs://BUCKET/NAME.
 set -euo pipefail
@@ -14,11 +15,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tpu/common.sh
 . tpu/common.sh
 
-type="" tries=20 logs=tpu-logs positional=()
+type="" tries=20 logs=tpu-logs pause=20 positional=()
 while (($#)); do
     case "$1" in
     --type) type="${2:?--type wants one}" && shift ;;
     --tries) tries="${2:?--tries wants a number}" && shift ;;
+    --pause) pause="${2:?--pause wants a number}" && shift ;;
     --logs) logs="${2:?--logs wants a folder}" && shift ;;
     --dry-run) dry_run=1 ;;
     --help | -h) usage "$0" && exit 0 ;;
@@ -65,6 +67,6 @@ for ((try = 1; try <= tries; try++)); do
     # 2 is a mistake in the command or config: starting again would not mend it. Anything else goes on from the last
     # checkpoint.
     ((code != 2)) || fail "the run refused its config or command; see $logs"
-    [[ -n "$dry_run" ]] || sleep 20
+    [[ -n "$dry_run" ]] || sleep "$pause"
 done
 fail "gave up after $tries starts; see $logs"

@@ -18,6 +18,10 @@ class OptimizerSection:
             "and column sums of squares, next to nothing, without momentum"
         ),
     ] = "adamw"
+    memory: Annotated[
+        Literal["device", "host"],
+        setting("where moments wait between steps; host: in the host's memory, fetched for each step"),
+    ] = "device"
     learning_rate: Annotated[NonNegative, setting("of the policy in RL")] = 3e-4
     critic_learning_rate: Annotated[NonNegative, setting("of the critic head, in warm-up and RL")] = 1e-3
     warmup_steps: Annotated[Count, setting("optimizer steps of linear warm-up, of every stage")] = 10

@@ -167,6 +167,27 @@ def _a_row_has_room_for_an_action(config: Config) -> str | None:
     )
 
 
+@_rule("batching.row_length", "mesh.sequence")
+def _a_row_is_split_evenly(config: Config) -> str | None:
+    row, shards = config.batching.row_length, config.mesh.sequence
+    if row % shards == 0:
+        return None
+    return (
+        f"batching.row_length: got {row}, wanted a multiple of mesh.sequence ({shards}); set it to "
+        f"{-(-row // shards) * shards}"
+    )
+
+
+@_rule("model.attention", "mesh.sequence")
+def _split_rows_attend_by_xla(config: Config) -> str | None:
+    if config.mesh.sequence == 1 or config.model.attention in ("auto", "xla"):
+        return None
+    return (
+        f"model.attention: got {config.model.attention}, wanted auto or xla where mesh.sequence "
+        f"({config.mesh.sequence}) splits rows: kernels attend within whole rows; set model.attention to auto"
+    )
+
+
 @_rule("algorithm.minibatches", "rl.tasks_per_iteration", "algorithm.group_size")
 def _a_minibatch_has_an_episode(config: Config) -> str | None:
     minibatches, tasks, group = (

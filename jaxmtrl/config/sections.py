@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.model_section import ModelSection
 from jaxmtrl.config.optimizer_section import OptimizerSection
+from jaxmtrl.config.sampling_section import SamplingSection
 from jaxmtrl.config.setting import CONFIG, Above0, Count, NonNegative, Positive, Share, setting
 
 
@@ -73,6 +74,10 @@ class MeshSection:
     data: Annotated[int, setting("devices along which rows are split; -1 takes what the other axes leave", ge=-1)] = -1
     fsdp: Annotated[Positive, setting("devices along which rows and weights are split")] = 1
     tensor: Annotated[Positive, setting("devices along which heads, MLP and vocabulary are split")] = 1
+    sequence: Annotated[
+        Positive,
+        setting("devices along which the tokens of a row are split, for rows too long for one; divides row_length"),
+    ] = 1
     sampling_tensor: Annotated[
         Count,
         setting(
@@ -112,44 +117,6 @@ class RolloutSection:
     overlap: Annotated[
         bool, setting("play the next batch, one update behind, while the current one is learnt from")
     ] = False
-
-
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SamplingSection:
-    slots: Annotated[Positive, setting("S, episodes that hold a KV cache on the device at once")] = 32
-    cache_length: Annotated[Positive, setting("C, longest episode", unit="tokens")] = 1024
-    attention_buckets: Annotated[
-        tuple[Positive, ...],
-        setting("cache lengths that decode is compiled for; the last is cache_length", unit="tokens"),
-    ] = (512, 1024)
-    cache_dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "int8"],
-        setting("dtype of cached keys and values; int8 with a scale a head and column; auto: that of activations"),
-    ] = "auto"
-    attention: Annotated[
-        Literal["auto", "xla"],
-        setting("auto: on a TPU or GPU, kernels are tried against XLA at start-up and the faster is kept; xla: never"),
-    ] = "auto"
-    context: Annotated[
-        Literal["stop", "drop"],
-        setting(
-            "an episode that outgrows the cache is truncated; or goes on without its oldest turns (the first exchange "
-            "stays), in a context that is read anew"
-        ),
-    ] = "stop"
-    context_keep: Annotated[
-        Share, setting("share of the cache that context drop leaves filled: small ones drop less often")
-    ] = 0.5
-    prefill_rows: Annotated[
-        Positive, setting("R, slots prefilled in one call of the smallest bucket; the others hold as many tokens")
-    ] = 8
-    prefill_buckets: Annotated[
-        tuple[Positive, ...],
-        setting("prompt lengths that prefill is compiled for; longer prompts go in pieces", unit="tokens"),
-    ] = (64, 256)
-    decode_chunk: Annotated[Positive, setting("decode steps between two returns to the host", unit="tokens")] = 8
-    max_action_tokens: Annotated[Positive, setting("cap of one action", unit="tokens")] = 24
-    temperature: Annotated[Above0, setting("sampling temperature in training; log-probs are taken at it too")] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -263,6 +230,10 @@ class AlgorithmSection:
             "adapters, else before_rl"
         ),
     ] = None
+    kl_memory: Annotated[
+        Literal["device", "host"],
+        setting("where the reference's weights wait; host: in the host's memory, fetched for each batch"),
+    ] = "device"
     kl_place: Annotated[Literal["reward", "loss"], setting("where the KL enters")] = "reward"
     kl_kind: Annotated[
         Literal["k1", "k2", "k3"],
@@ -357,6 +328,13 @@ class EvaluationSection:
 class CheckpointSection:
     every: Annotated[Positive, setting("iterations (pretraining and SFT: epochs) between checkpoints")] = 10
     keep: Annotated[Positive, setting("checkpoints kept besides the stages' ends")] = 2
+    folder: Annotated[
+        str,
+        setting(
+            'where they lie, of this run alone: a folder or gs://bucket/name (pip install -e ".[tpu]"), which all '
+            'hosts of a run must be able to write; "" for the run folder'
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)

@@ -27,6 +27,7 @@ class Optimizer:
 
     halves: Mapping[str, optax.GradientTransformation]  # one a top-level key of the parameters
     gradient_clip: float  # global norm, over what is trained, above which gradients are scaled down
+    on_host: bool = False  # moments wait in the host's memory (`state.abstract_state` puts them there)
 
     def init(self, params: dict[str, Any]) -> dict[str, Any]:
         """Zero moments, whatever dtype the parameters have."""
@@ -48,9 +49,17 @@ class Optimizer:
         params, opt_state = dict(params), dict(opt_state)
         for name, half_grads in grads.items():
             scaled = jax.tree.map(lambda grad: grad * scale, half_grads)
-            updates, opt_state[name] = self.halves[name].update(scaled, opt_state[name], _f32(params[name]))
+            moments = self._moved(opt_state[name], jax.memory.Space.Device)
+            updates, moments = self.halves[name].update(scaled, moments, _f32(params[name]))
+            opt_state[name] = self._moved(moments, jax.memory.Space.Host)
             params[name] = optax.apply_updates(params[name], updates)
         return params, opt_state
+
+    def _moved(self, moments: Any, where: Any) -> Any:
+        """Arrays of the moments brought to a memory, if they do not stay on the device; counts always do."""
+        if not self.on_host:
+            return moments
+        return jax.tree.map(lambda leaf: jax.device_put(leaf, where) if leaf.ndim else leaf, moments)
 
 
 def make_optimizer(
@@ -86,7 +95,7 @@ def make_optimizer(
         )
         for name, rate in rates.items()
     }
-    return Optimizer(halves=halves, gradient_clip=section.gradient_clip)
+    return Optimizer(halves=halves, gradient_clip=section.gradient_clip, on_host=section.memory == "host")
 
 
 def _direction(section: OptimizerSection) -> optax.GradientTransformation:

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxmtrl.learner.eight_bit import is_moment8
 from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.models.decoder import Network
-from jaxmtrl.parallel.sharding import named_shardings, replicated
+from jaxmtrl.parallel.sharding import in_host_memory, named_shardings, replicated
 
 
 @flax.struct.dataclass
@@ -54,8 +54,8 @@ def abstract_state(network: Network, optimizer: Optimizer, mesh: Mesh) -> TrainS
         """Lies where its parameter lies, if it has its dimensions; sums over some of those are small and everywhere."""
 
         def put(leaf: Any) -> Any:
-            alike = len(leaf.shape) == len(param.shape)
-            return place(leaf, named_shardings(mesh, names, leaf) if alike else everywhere)
+            at = named_shardings(mesh, names, leaf) if len(leaf.shape) == len(param.shape) else everywhere
+            return place(leaf, in_host_memory(at) if optimizer.on_host and leaf.shape else at)
 
         return jax.tree.map(put, moment)
 

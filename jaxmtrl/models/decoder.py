@@ -26,7 +26,8 @@ from jaxmtrl.models.projection import INPUTS, is_adapter, join, matrix_by_rows, 
 from jaxmtrl.models.remat import BLOCK_INPUT, Remat, named, rematerialised
 from jaxmtrl.models.rope import Rope, Turns
 from jaxmtrl.models.row_attention import RowAttention
-from jaxmtrl.parallel.sharding import constrain_lookup_table, constrain_rows
+from jaxmtrl.parallel.mesh import SEQUENCE
+from jaxmtrl.parallel.sharding import constrain_lookup_table, constrain_tokens
 
 Params = dict[str, Any]
 
@@ -50,7 +51,7 @@ class Outside(nnx.Module):
         self.vocab, self.cpu_layout = config.vocab, config.cpu_layout
 
     def embed(self, tokens: Array, dtype: Any) -> Array:
-        return constrain_rows(constrain_lookup_table(self.embedding[...].astype(dtype))[tokens])
+        return constrain_tokens(constrain_lookup_table(self.embedding[...].astype(dtype))[tokens])
 
     def logits(self, hidden: Array) -> Array:
         table = self.embedding if not hasattr(self, "head") else self.head
@@ -305,7 +306,8 @@ class Network:
     def for_learning(self, mesh: Mesh, attention: Literal["auto", "xla", "splash", "cudnn"]) -> Network:
         """The same network as the learner computes it on this mesh; auto is splash attention on TPUs."""
         if attention == "auto":
-            attention = "splash" if mesh.devices.flat[0].platform == "tpu" else "xla"
+            whole = mesh.shape[SEQUENCE] == 1
+            attention = "splash" if whole and mesh.devices.flat[0].platform == "tpu" else "xla"
         way = RowAttention("blocks" if attention == "xla" else attention, mesh if mesh.size > 1 else None)
         return Network(dataclasses.replace(self.config, row_attention=way))
 

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from jaxmtrl.models.attention import attend, attend_fused
 from jaxmtrl.models.remat import ATTENTION_OUTPUT, named
-from jaxmtrl.parallel.mesh import ROW_AXES, TENSOR
+from jaxmtrl.parallel.mesh import ROW_AXES, SEQUENCE, TENSOR
 
 Array = jax.Array
 
@@ -32,7 +32,7 @@ class RowAttention:
     """Which way, and where."""
 
     kind: Literal["blocks", "splash", "cudnn"] = "blocks"  # rows that splash cannot divide are taken in blocks
-    mesh: Mesh | None = None  # over which splash spreads rows and heads; None: one device
+    mesh: Mesh | None = None  # over which rows, heads and tokens are spread; None: one device
     interpret: bool = False  # splash without a TPU, slowly
 
 
@@ -49,6 +49,8 @@ def attend_rows(
         segment_ids: i32 [B, T].
     """
     tokens = query.shape[1]
+    if way.mesh is not None and way.mesh.shape[SEQUENCE] > 1:
+        return named(_attend_split(query, keys, values, segment_ids, way.mesh), ATTENTION_OUTPUT)
     if way.kind == "cudnn":
         columns = jnp.arange(tokens)
         seen = (segment_ids[:, :, None] == segment_ids[:, None]) & (columns <= columns[:, None])
@@ -75,15 +77,50 @@ def attend_in_blocks(query: Array, keys: Array, values: Array, segment_ids: Arra
     return jnp.concatenate(blocks, axis=1)
 
 
+def _attend_split(query: Array, keys: Array, values: Array, segment_ids: Array, mesh: Mesh) -> Array:
+    """Of rows whose tokens are split over devices: each gathers all keys and values and asks for its own tokens.
+
+    Keys are few beside queries where heads share them. A device with early tokens computes scores of later ones, which
+    are masked: twice the products of attention that are needed.
+    """
+    keys, values, split = _heads_split(query, keys, values, mesh)
+    parts = PartitionSpec(ROW_AXES, SEQUENCE, split, None)
+    spread = jax.shard_map(
+        _attend_part, mesh=mesh, in_specs=(parts, parts, parts, PartitionSpec(ROW_AXES, SEQUENCE)), out_specs=parts
+    )
+    return spread(query, keys, values, segment_ids)
+
+
+def _heads_split(query: Array, keys: Array, values: Array, mesh: Mesh) -> tuple[Array, Array, str | None]:
+    """Keys and values that go with the queries' heads on every device, and the axis over which all are split."""
+    heads, kv_heads, shards = query.shape[2], keys.shape[2], mesh.shape[TENSOR]
+    if kv_heads % shards and heads % shards == 0 and shards % kv_heads == 0:
+        # Fewer key-value heads than devices: each gets a copy of the one its heads read.
+        keys, values = (jnp.repeat(part, shards // kv_heads, axis=2) for part in (keys, values))
+    return keys, values, TENSOR if heads % shards == 0 and keys.shape[2] % shards == 0 else None
+
+
+def _attend_part(query: Array, keys: Array, values: Array, segment_ids: Array) -> Array:
+    """One device's tokens [b, t, n, H] to all of their rows' keys, in blocks of queries."""
+    first = jax.lax.axis_index(SEQUENCE) * query.shape[1]
+    keys, values, segments = (
+        jax.lax.all_gather(part, SEQUENCE, axis=1, tiled=True) for part in (keys, values, segment_ids)
+    )
+    keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)  # [b, k, T, H]
+    columns, blocks = jnp.arange(keys.shape[2]), []
+    for start in range(0, query.shape[1], width := max(64, -(-query.shape[1] // 8))):
+        block = slice(start, min(start + width, query.shape[1]))
+        asked = first + jnp.arange(block.start, block.stop)
+        seen = (segment_ids[:, block, None] == segments[:, None]) & (columns <= asked[:, None])
+        blocks.append(attend(query[:, block], keys, values, seen))
+    return jnp.concatenate(blocks, axis=1)
+
+
 def _attend_splash(query: Array, keys: Array, values: Array, segment_ids: Array, way: RowAttention) -> Array:
     """By jax's splash attention, every device its own rows and heads."""
     if way.mesh is None:
         return _splash(query, keys, values, segment_ids, interpret=way.interpret)
-    heads, kv_heads, shards = query.shape[2], keys.shape[2], way.mesh.shape[TENSOR]
-    if kv_heads % shards and heads % shards == 0 and shards % kv_heads == 0:
-        # Fewer key-value heads than devices: each gets a copy of the one its heads read.
-        keys, values = (jnp.repeat(part, shards // kv_heads, axis=2) for part in (keys, values))
-    split = TENSOR if heads % shards == 0 and keys.shape[2] % shards == 0 else None
+    keys, values, split = _heads_split(query, keys, values, way.mesh)
     whole = PartitionSpec(ROW_AXES, None, split, None)
     spread = jax.shard_map(
         functools.partial(_splash, interpret=way.interpret),

@@ -14,28 +14,30 @@ from jaxmtrl.errors import ConfigError
 
 DATA = "data"  # rows are split, weights are copies
 FSDP = "fsdp"  # rows are split and so are the weights
+SEQUENCE = "sequence"  # a row's tokens are split, weights are copies
 TENSOR = "tensor"  # heads, MLP and vocabulary are split, rows are copies
-AXES = (DATA, FSDP, TENSOR)
+AXES = (DATA, FSDP, SEQUENCE, TENSOR)
 ROW_AXES = (DATA, FSDP)
 
 
-def make_mesh(data: int, fsdp: int, tensor: int, devices: Sequence[Any] | None = None) -> Mesh:
+def make_mesh(data: int, fsdp: int, tensor: int, devices: Sequence[Any] | None = None, *, sequence: int = 1) -> Mesh:
     """A mesh with Auto axis types over all given devices.
 
     Args:
-        data: devices along which rows alone are split, at least 1; -1 takes what the other two axes leave.
+        data: devices along which rows alone are split, at least 1; -1 takes what the other axes leave.
         fsdp: devices along which rows and weights are split, at least 1.
         tensor: devices along which heads, MLP and vocabulary are split, at least 1.
         devices: all devices of the run unless given.
+        sequence: devices along which the tokens of a row are split, at least 1.
 
     Raises:
         ConfigError: the product of the axes is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    others = fsdp * tensor
-    shape = (len(devices) // others if data == -1 else data, fsdp, tensor)
+    others = fsdp * sequence * tensor
+    shape = (len(devices) // others if data == -1 else data, fsdp, sequence, tensor)
     if math.prod(shape) != len(devices) or min(shape) < 1:
-        raise ConfigError("the mesh", [_misfit(data, fsdp, tensor, len(devices))])
+        raise ConfigError("the mesh", [_misfit(data, fsdp, sequence, tensor, len(devices))])
     # Axes need not match the torus of a TPU slice; Auto, because Explicit is the default of some jax versions.
     layout = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
     return Mesh(layout, AXES, axis_types=(AxisType.Auto,) * len(AXES))
@@ -67,15 +69,14 @@ def sampling_mesh(mesh: Mesh, *, kv_heads: int, tensor: int = 0) -> Mesh:
     return make_mesh(len(own) // split, 1, split, own)
 
 
-def _misfit(data: int, fsdp: int, tensor: int, count: int) -> str:
+def _misfit(data: int, fsdp: int, sequence: int, tensor: int, count: int) -> str:
+    names, sizes = "mesh.fsdp * mesh.sequence * mesh.tensor", f"{fsdp} * {sequence} * {tensor}"
+    others = fsdp * sequence * tensor
     if data == -1:
-        return (
-            f"mesh.fsdp * mesh.tensor = {fsdp} * {tensor} = {fsdp * tensor} must divide the {count} devices of this "
-            "run; choose factors of that count"
-        )
+        return f"{names} = {sizes} = {others} must divide the {count} devices of this run; choose factors of that count"
     return (
-        f"mesh.data * mesh.fsdp * mesh.tensor = {data} * {fsdp} * {tensor} = {data * fsdp * tensor} must equal the "
-        f"{count} devices of this run; mesh.data=-1 takes what the other two leave"
+        f"mesh.data * {names} = {data} * {sizes} = {data * others} must equal the {count} devices of this run; "
+        "mesh.data=-1 takes what the others leave"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxmtrl.parallel.mesh import FSDP, ROW_AXES, TENSOR
+from jaxmtrl.parallel.mesh import FSDP, ROW_AXES, SEQUENCE, TENSOR
 
 # Logical name of a weight's dimension -> mesh axis. Names that are missing here are never split.
 TABLE: dict[str, str] = {
@@ -63,6 +63,21 @@ def rows_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(None, ROW_AXES, None))
 
 
+def in_host_memory(sharding: NamedSharding) -> NamedSharding:
+    """The same place, in the memory of the host that the device belongs to."""
+    return sharding.with_memory_kind("pinned_host")
+
+
+def sent_to_host(tree: Any) -> Any:
+    """Arrays moved to the host's memory, wherever their devices are; what is given may be freed."""
+    return jax.tree.map(lambda leaf: jax.device_put(leaf, in_host_memory(leaf.sharding)), tree)
+
+
+def fetched_from_host(tree: Any) -> Any:
+    """Copies of `sent_to_host`'s on the devices."""
+    return jax.tree.map(lambda leaf: jax.device_put(leaf, leaf.sharding.with_memory_kind("device")), tree)
+
+
 def replicated(mesh: Mesh) -> NamedSharding:
     """A copy on every device."""
     return NamedSharding(mesh, PartitionSpec())
@@ -77,6 +92,13 @@ def constrain_rows(array: jax.Array) -> jax.Array:
     if jax.sharding.get_abstract_mesh().empty:
         return array
     return jax.lax.with_sharding_constraint(array, PartitionSpec(ROW_AXES))
+
+
+def constrain_tokens(array: jax.Array) -> jax.Array:
+    """Pins an activation [M, T, ...]: rows as `constrain_rows` does, tokens to the devices that split them."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return array
+    return jax.lax.with_sharding_constraint(array, PartitionSpec(ROW_AXES, SEQUENCE))
 
 
 def constrain_lookup_table(table: jax.Array) -> jax.Array:

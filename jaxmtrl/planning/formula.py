@@ -46,12 +46,12 @@ def memory_parts(config: Config, vocab: int, dtype: str, mesh: Mesh) -> Parts:
         bytes_of(state.params["policy"]),
         bytes_of(abstract_base(network, mesh)),
     )
-    width = jnp.dtype(dtype).itemsize
+    width, algorithm = jnp.dtype(dtype).itemsize, config.algorithm
     sampler = Shapes.of(network.for_sampling(mesh), config.sampling, mesh)
     gradients = 4 * sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in jax.tree.leaves(state.params))
     return Parts(
-        state=base + params + bytes_of(state.opt_state),
-        copies=bytes_of(sampler.weights) + (policy if config.algorithm.kl_weight > 0 else 0),
+        state=base + params + (0 if config.optimizer.memory == "host" else bytes_of(state.opt_state)),
+        copies=bytes_of(sampler.weights) + (policy if algorithm.kl_weight and algorithm.kl_memory == "device" else 0),
         cache=bytes_of(sampler.caches[config.sampling.cache_length]),
         update=2 * gradients + _activations(config, vocab, width, mesh),
     )

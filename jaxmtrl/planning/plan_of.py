@@ -10,10 +10,11 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
+from jaxmtrl.assembly import mesh_of
 from jaxmtrl.config.sections import Config
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.models.decoder import parameter_count
-from jaxmtrl.parallel.mesh import AXES, make_mesh
+from jaxmtrl.parallel.mesh import AXES, TENSOR, sampling_mesh
 from jaxmtrl.planning.formula import memory_parts
 from jaxmtrl.planning.programs import Memory, plan_memory, planned_network
 from jaxmtrl.planning.topology import Topology, tpu_devices
@@ -93,7 +94,7 @@ def make_plan(config: Config, topology: Topology, *, source: str, formula: bool,
         tokens=passes * rows * config.batching.row_length,
         model_flops=passes * model,
         computed_flops=passes * computed,
-        estimates=_estimates(config, topology, memory, computed * passes),
+        estimates=_estimates(config, topology, memory, computed * passes, _playing(config, mesh, compiled)),
         largest={},
     )
 
@@ -101,28 +102,41 @@ def make_plan(config: Config, topology: Topology, *, source: str, formula: bool,
 def planned_mesh(config: Config, topology: Topology, *, compiled: bool) -> Mesh:
     """The config's mesh over the slice; of stand-ins where nothing is compiled."""
     if compiled:
-        return make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, tpu_devices(topology))
-    others = config.mesh.fsdp * config.mesh.tensor
-    data = topology.count // others if config.mesh.data == -1 else config.mesh.data
+        return mesh_of(config, tpu_devices(topology))
+    section = config.mesh
+    others = section.fsdp * section.sequence * section.tensor
+    data = topology.count // others if section.data == -1 else section.data
     if data < 1 or data * others != topology.count:
+        sizes = f"{section.data} * {section.fsdp} * {section.sequence} * {section.tensor}"
         raise ConfigError(
             "the mesh",
             [
-                f"mesh.data * mesh.fsdp * mesh.tensor = {config.mesh.data} * {config.mesh.fsdp} * {config.mesh.tensor} "
-                f"must equal the {topology.count} chips of {topology.name}; mesh.data=-1 takes what the other two leave"
+                f"mesh.data * mesh.fsdp * mesh.sequence * mesh.tensor = {sizes} must equal the {topology.count} chips "
+                f"of {topology.name}; mesh.data=-1 takes what the others leave"
             ],
         )
-    stand_ins = np.full((data, config.mesh.fsdp, config.mesh.tensor), jax.devices()[0])
+    stand_ins = np.full((data, section.fsdp, section.sequence, section.tensor), jax.devices()[0])
     return Mesh(stand_ins, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def _estimates(config: Config, topology: Topology, memory: Memory | None, computed: float) -> dict[str, Estimate]:
-    """A chip's share of an update, of one call of the largest prefill, and of one decode step of all slots."""
+def _playing(config: Config, mesh: Mesh, compiled: bool) -> tuple[int, int]:
+    """Chips that a host's sampler plays on, and along how many of them heads and weights are split."""
+    if compiled:
+        own = sampling_mesh(mesh, kv_heads=config.model.kv_heads, tensor=config.mesh.sampling_tensor)
+        return own.size, own.shape[TENSOR]
+    return mesh.size, config.mesh.sampling_tensor or math.gcd(mesh.size, config.model.kv_heads)
+
+
+def _estimates(
+    config: Config, topology: Topology, memory: Memory | None, computed: float, playing: tuple[int, int]
+) -> dict[str, Estimate]:
+    """A chip's share of an update, of one call of the smallest prefill, and of one decode step of a host's slots."""
     chip, chips, section = topology.chip, topology.count, config.sampling
     network = planned_network(config)
     sizes = network.config
     width = 4 if sizes.compute_dtype == "float32" else 2
-    weights = (block_weights(sizes) + head_weights(sizes)) * width / chips
+    whole = (block_weights(sizes) + head_weights(sizes)) * width
+    weights, (own, split) = whole / chips, playing
     micro_batches = config.algorithm.epochs * math.ceil(
         config.rl.tasks_per_iteration * config.algorithm.group_size / config.batching.micro_batch_rows
     )
@@ -137,11 +151,12 @@ def _estimates(config: Config, topology: Topology, memory: Memory | None, comput
     read = micro_batches * 3 * weights + steps * 2 * state
     return {
         "update": estimate(chip, flops=computed / chips, read=read, received=received["update"]),
-        "prefill call": estimate(chip, flops=prefill / chips, read=weights, received=received["prefill"]),
+        # Every chip reads all rows of a prompt call, by its part of the heads.
+        "prefill call": estimate(chip, flops=prefill / split, read=whole / split, received=received["prefill"]),
         "decode step": estimate(
             chip,
-            flops=decode / chips,
-            read=weights + cached / chips,
+            flops=decode / own,
+            read=whole / split + cached / own,
             received=received["decode"] / section.decode_chunk,
         ),
     }
@@ -159,7 +174,7 @@ def largest(
     Returns:
         By dotted name; 0 where not even the smallest fits.
     """
-    others = config.mesh.fsdp * config.mesh.tensor
+    others = config.mesh.fsdp * config.mesh.sequence * config.mesh.tensor
     data = topology.count // others if config.mesh.data == -1 else config.mesh.data
     shards = data * config.mesh.fsdp
 

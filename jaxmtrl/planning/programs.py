@@ -19,6 +19,7 @@ from jaxmtrl.learner.device import abstract_batch
 from jaxmtrl.learner.state import abstract_base, abstract_state
 from jaxmtrl.models.attention import CacheAttention
 from jaxmtrl.models.decoder import Network
+from jaxmtrl.parallel.mesh import sampling_mesh
 from jaxmtrl.planning.formula import bytes_of
 from jaxmtrl.planning.hlo import Traffic, collectives
 from jaxmtrl.sampling.compiled import Builder
@@ -51,6 +52,7 @@ class Memory:
     sampler: int  # the sampler's copy of the weights
     reference: int  # the KL reference's
     cache: int  # keys and values of all slots at full length
+    shortest: int  # and at the length they are never shorter than
     update: Planned
     prefill: Planned
     decode: Planned
@@ -58,8 +60,8 @@ class Memory:
 
     @property
     def learning(self) -> int:
-        """While it learns: the cache is given back as far as the last episode needs it, which is counted as none."""
-        return self.update.arguments + self.update.temporaries + self.sampler + self.reference
+        """While it learns: the sampler has given its weights back, and its cache but for the shortest."""
+        return self.update.arguments + self.update.temporaries + self.reference + self.shortest
 
     @property
     def playing(self) -> int:
@@ -71,7 +73,7 @@ class Memory:
     def peak(self) -> int:
         """The larger of the two, or both with rollout.overlap."""
         if self.overlap:
-            return self.learning + self.playing - self.state - self.sampler - self.reference
+            return self.learning + self.playing - self.state - self.reference - self.shortest
         return max(self.learning, self.playing)
 
 
@@ -101,15 +103,18 @@ def plan_memory(config: Config, mesh: Mesh) -> Memory:
     )
     section, tpu = config.sampling, mesh.devices.flat[0].platform == "tpu"
     # As the engine would choose where the kernel wins; what it holds beside its arguments is the same either way.
-    attention = CacheAttention(decode="ragged", mesh=mesh if mesh.size > 1 else None) if tpu else None
-    build = Builder(network.for_sampling(mesh, attention), section, (), mesh)
+    playing = sampling_mesh(mesh, kv_heads=config.model.kv_heads, tensor=config.mesh.sampling_tensor)
+    attention = CacheAttention(decode="ragged", mesh=playing if playing.size > 1 else None) if tpu else None
+    build = Builder(network.for_sampling(playing, attention), section, (), playing)
     bucket, length = section.prefill_buckets[-1], section.cache_length
-    learnt = state.params["policy"]
+    moments = 0 if config.optimizer.memory == "host" else bytes_of(state.opt_state)
+    referring = config.algorithm.kl_weight > 0 and config.algorithm.kl_memory == "device"
     return Memory(
-        state=bytes_of(state) + bytes_of(base),
+        state=bytes_of(state.params) + moments + bytes_of(base),
         sampler=bytes_of(build.shapes.weights),
-        reference=bytes_of(learnt) if config.algorithm.kl_weight > 0 else 0,
+        reference=bytes_of(state.params["policy"]) if referring else 0,
         cache=bytes_of(build.shapes.caches[length]),
+        shortest=bytes_of(build.shapes.caches[section.attention_buckets[0]]),
         update=update,
         prefill=_planned("prefill", lambda: build.prefill(bucket, length)),
         decode=_planned("decode", lambda: build.decode(length), trips=section.decode_chunk),

@@ -44,7 +44,9 @@ def show(plan: Plan, console: Console) -> None:
     """Prints the plan."""
     chip = plan.topology.chip
     axes = ", ".join(f"{name} {size}" for name, size in plan.mesh.items())
-    console.print(f"[bold]{plan.source}[/bold] on {plan.topology.name} ({plan.topology.count} chips: {axes})")
+    console.print(
+        f"[bold]{plan.source}[/bold] on {plan.topology.name} ({plan.topology.count} chips: {axes})", soft_wrap=True
+    )
     console.print(f"{plan.parameters:,} parameters; {plan.tokens:,} tokens an update")
     if plan.memory:
         _show_compiled(plan, console)
@@ -71,7 +73,8 @@ def show(plan: Plan, console: Console) -> None:
     console.print(table)
     console.print(
         f"update: {plan.model_flops:.3g} model FLOPs, {plan.computed_flops:.3g} computed (formula, all chips); "
-        f"MFU at most {plan.mfu:.0%} (estimate: nothing waits)"
+        f"MFU at most {plan.mfu:.0%} (estimate: nothing waits)",
+        soft_wrap=True,
     )
     for name, value in plan.largest.items():
         console.print(f"largest {name} that fits with 5 % to spare: {value}")
@@ -80,18 +83,15 @@ def show(plan: Plan, console: Console) -> None:
 def _show_compiled(plan: Plan, console: Console) -> None:
     memory = plan.memory
     assert memory is not None
-    table = Table("a chip, compiled", "arguments", "temporaries", "host", "received from others", "compiled in")
-    for program in (memory.update, memory.prefill, memory.decode):
-        kinds = ", ".join(f"{kind} {seen.count}x {_gib(seen.received)}" for kind, seen in program.traffic.items())
-        table.add_row(
-            program.name,
-            _gib(program.arguments),
-            _gib(program.temporaries),
-            _gib(program.host),
-            kinds or "nothing",
-            f"{program.compile_s:.0f} s",
-        )
+    programs = (memory.update, memory.prefill, memory.decode)
+    table = Table("GiB a chip, compiled", "arguments", "temporaries", "host", "received", "compiled in")
+    for program in programs:
+        sizes = (program.arguments, program.temporaries, program.host, program.received)
+        table.add_row(program.name, *map(_gib, sizes), f"{program.compile_s:.0f} s")
     console.print(table)
+    for program in programs:
+        kinds = [f"{seen.count} {kind} ({_gib(seen.received)} GiB)" for kind, seen in program.traffic.items()]
+        console.print(f"{program.name}: {', '.join(kinds) or 'chips send each other nothing'}", soft_wrap=True)
     parts = {
         "state": memory.state,
         "sampler's weights": memory.sampler,
@@ -99,7 +99,8 @@ def _show_compiled(plan: Plan, console: Console) -> None:
         "cache of all slots": memory.cache,
     }
     listed = ", ".join(f"{name} {_gib(size)}" for name, size in parts.items())
-    console.print(f"GiB a chip: {listed}; peak while learning {_gib(memory.learning)}, playing {_gib(memory.playing)}")
+    peaks = f"peak while learning {_gib(memory.learning)}, playing {_gib(memory.playing)}"
+    console.print(f"GiB a chip: {listed}; {peaks}", soft_wrap=True)
 
 
 def _gib(size: float) -> str:

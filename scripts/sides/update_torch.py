@@ -43,7 +43,8 @@ class Learner:
     def update(self, work: UpdateWork) -> dict:
         """One optimizer step over all rows, gradients accumulated over micro-batches."""
         data = episodes(work, self._vocab)
-        order, total = np.argsort(-data.lengths, kind="stable"), int(data.action[:, 1:].sum())
+        order = np.random.default_rng(work.seed).permutation(len(data.lengths))  # as minibatches of PPO are drawn
+        total = int(data.action[:, 1:].sum())
         padded = 0
         for start in range(0, len(order), work.micro_rows):
             rows = order[start : start + work.micro_rows]

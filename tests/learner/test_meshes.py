@@ -23,10 +23,11 @@ from jaxmtrl.parallel.sharding import rows_sharding
 ROWS = [[12, 9], [17], [7, 7, 7], [24], [10], [14, 8], [9], [13], [20], [16]]
 
 
-def one_update(shape: tuple[int, int, int]) -> tuple[TrainState, UpdateMetrics]:
+def one_update(shape: tuple[int, int, int], sequence: int = 1) -> tuple[TrainState, UpdateMetrics]:
     """Two optimizer steps on a mesh; the tied head is split over the vocabulary where the mesh has a tensor axis."""
     network, params = small_decoder()
-    mesh = make_mesh(*shape, devices=jax.devices()[: math.prod(shape)])
+    mesh = make_mesh(*shape, devices=jax.devices()[: math.prod(shape) * sequence], sequence=sequence)
+    network = network.for_learning(mesh, "auto")
     # A large epsilon keeps Adam's step continuous in the gradient, so that rounding is not blown up to a whole step.
     optimizer = make_optimizer(
         OptimizerSection(eps=0.1), network, learning_rate=0.1, critic_learning_rate=0.1, total_steps=9, warmup_steps=0
@@ -61,9 +62,9 @@ def alone():
     return one_update((1, 1, 1))
 
 
-@pytest.mark.parametrize("shape", [(8, 1, 1), (2, 2, 2)])
-def test_a_mesh_does_not_change_the_update(alone, shape):
-    (state, metrics), (want_state, want_metrics) = one_update(shape), alone
+@pytest.mark.parametrize(("shape", "sequence"), [((8, 1, 1), 1), ((2, 2, 2), 1), ((1, 2, 2), 2), ((1, 1, 1), 8)])
+def test_a_mesh_does_not_change_the_update(alone, shape, sequence):
+    (state, metrics), (want_state, want_metrics) = one_update(shape, sequence), alone
     for field in dataclasses.fields(metrics.parts):
         got, want = getattr(metrics.parts, field.name), getattr(want_metrics.parts, field.name)
         np.testing.assert_allclose(got, want, atol=1e-5, err_msg=field.name)

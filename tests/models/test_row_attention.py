@@ -76,6 +76,19 @@ def test_rows_and_heads_may_be_spread_over_a_mesh(tensor, kv_heads):
     np.testing.assert_allclose(found, attend_rows(*arrays), atol=2e-5)
 
 
+@pytest.mark.parametrize(("sequence", "tensor", "kv_heads"), [(8, 1, 2), (4, 2, 2), (2, 4, 2), (2, 2, 1)])
+def test_the_tokens_of_a_row_may_be_split(sequence, tensor, kv_heads):
+    """The same numbers and gradients, heads split beside them or copied."""
+    arrays = packed(4, heads=8, kv_heads=kv_heads)
+    mesh = make_mesh(1, 8 // sequence // tensor, tensor, jax.devices()[:8], sequence=sequence)
+    split = RowAttention(mesh=mesh)
+    found = jax.jit(lambda *arrays: attend_rows(*arrays, split))(*arrays)
+    np.testing.assert_allclose(found, attend_rows(*arrays), atol=2e-5)
+    weights = jax.random.normal(jax.random.key(9), arrays[0].shape)
+    for one, other in zip(gradients(split, arrays, weights), gradients(RowAttention(), arrays, weights)):
+        np.testing.assert_allclose(one, other, atol=5e-5)
+
+
 def test_rows_that_the_kernel_cannot_divide_are_taken_in_blocks():
     query, keys, values, segments = (part[:, :100] for part in packed())
     np.testing.assert_array_equal(

@@ -34,14 +34,15 @@ def pins(python: str) -> dict[str, str]:
 def asked() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    used = [text for extra in ("textworld", "test", "plot", "smollm2", "parity", "ray") for text in extras[extra]]
+    used = [
+        text for extra in ("textworld", "test", "plot", "smollm2", "parity", "ray", "tpu") for text in extras[extra]
+    ]
     return [Requirement(text) for text in project["dependencies"] + used]
 
 
 @pytest.mark.parametrize(
     "script",
-    ["scripts/setup.sh", "scripts/test.sh", "scripts/quickstart.sh", "scripts/test_parity.sh", "scripts/test_ray.sh"]
-    + [".ci/run"],
+    [*sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "scripts").glob("*.sh")), ".ci/run"],
 )
 def test_scripts_parse(script):
     subprocess.run(["bash", "-n", str(ROOT / script)], check=True)

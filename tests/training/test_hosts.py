@@ -17,8 +17,6 @@ import orbax.checkpoint as ocp
 import pytest
 from test_resume import CONFIG, ROOT, environment, lines
 
-from jaxmtrl.checkpoint import Checkpoints
-
 # Three updates by RL; no dropout, nothing that depends on time.
 SHORT = ("rl.iterations=3", "evaluation.splits={heldout: 4}", "batching.micro_batch_rows=2", "mesh.data=2")
 
@@ -65,12 +63,13 @@ def finish(processes: list[subprocess.Popen], timeout_s: float = 300) -> list[st
 
 
 def parameters(folder: Path) -> list[np.ndarray]:
-    """Of the newest checkpoint, as saved."""
-    checkpoints = Checkpoints(folder / "checkpoints", keep=None, read_only=True)
-    step = checkpoints.latest()
-    checkpoints.close()
-    tree = ocp.PyTreeCheckpointer().restore(folder.absolute() / "checkpoints" / str(step) / "arrays")
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree["state"]["params"])]
+    """Of the newest checkpoint, whichever devices wrote it."""
+    newest = max(int(path.name) for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
+    path = folder.absolute() / "checkpoints" / str(newest) / "arrays"
+    reader = ocp.PyTreeCheckpointer()
+    saved = reader.metadata(path).item_metadata.tree
+    whole = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), saved)
+    return jax.tree.leaves(reader.restore(path, restore_args=whole)["state"]["params"])
 
 
 @pytest.fixture(scope="module")
