@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import subprocess
 import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
 
 _LOST = (
     "error: another process of the run is gone ({}); start the same command again on every host, and the run goes on "
@@ -18,9 +24,7 @@ _LOST = (
 def main(arguments: list[str] | None = None) -> int:
     """Parses the command line, runs, and turns errors meant for people into one message and exit code 2."""
     from jaxmtrl.config.help import describe_config
-    from jaxmtrl.config.loading import load_config
     from jaxmtrl.envs.help import describe_environments
-    from jaxmtrl.errors import JaxmtrlError
 
     parser = argparse.ArgumentParser(
         prog="python -m jaxmtrl.train",
@@ -41,7 +45,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "overrides", nargs="*", metavar="section.field=value", help="replaces single fields, read as YAML"
     )
+    parser.add_argument("--watched", action="store_true", help=argparse.SUPPRESS)  # the process that `_watch` started
     parsed = parser.parse_intermixed_args(arguments)
+    if parsed.hosts and not parsed.watched:
+        return _watch(sys.argv[1:] if arguments is None else arguments)
+    if parsed.watched:
+        _end_with(os.getppid())
+    code = _run(parsed)
+    if parsed.hosts and code:
+        sys.stdout.flush()
+        os._exit(code)  # leaving in good order would wait for processes that may be gone
+    return code
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    """Trains; the exit code."""
+    from jaxmtrl.config.loading import load_config
+    from jaxmtrl.errors import JaxmtrlError
+
     try:
         config = load_config(parsed.config, parsed.overrides)
         from jaxmtrl.assembly import use_compilation_cache
@@ -53,24 +74,58 @@ def main(arguments: list[str] | None = None) -> int:
             join(parsed.coordinator, parsed.processes, parsed.process_id)
         use_compilation_cache(config.run.compilation_cache)
         train(config)
-    except JaxmtrlError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
-    except OSError as err:  # a full disk, missing rights: the last checkpoint stands
-        where = err.filename or "a file"
-        print(f"error: {where}: {err.strerror}; mend that, then the same command goes on", file=sys.stderr)
-        return 2
-    except RuntimeError as err:  # jax's: a collective that another process did not come to
-        from jaxmtrl.parallel.hosts import is_lost_peer
-
-        if not (parsed.hosts and is_lost_peer(err)):
-            raise
-        print(_LOST.format(str(err).strip().splitlines()[0][:160]), file=sys.stderr, flush=True)
-        os._exit(3)  # leaving in good order would wait for the one that is gone
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
+    except Exception as err:
+        if parsed.hosts:
+            from jaxmtrl.parallel.hosts import is_lost_peer
+
+            if is_lost_peer(err):
+                print(_LOST.format(str(err).strip().splitlines()[0][:160]), file=sys.stderr, flush=True)
+                return 3
+        if isinstance(err, JaxmtrlError):
+            print(f"error: {err}", file=sys.stderr, flush=True)
+            return 2
+        if isinstance(err, OSError):  # a full disk, missing rights: the last checkpoint stands
+            where = err.filename or "a file"
+            print(f"error: {where}: {err.strerror}; mend that, then the same command goes on", file=sys.stderr)
+            return 2
+        if parsed.hosts:
+            traceback.print_exc()
+            return 1
+        raise
     return 0
+
+
+def _watch(arguments: Sequence[str]) -> int:
+    """Has a process of its own train, and says what happened where jax ends it without a word that helps.
+
+    When a process of the run is gone, jax aborts the others from a thread of its own, past every handler.
+    """
+    child = subprocess.Popen([sys.executable, "-m", "jaxmtrl.train", *arguments, "--watched"])
+    signal.signal(signal.SIGTERM, lambda number, frame: child.terminate())
+    while True:
+        try:
+            code = child.wait()
+            break
+        except KeyboardInterrupt:  # the keyboard speaks to the child as well
+            continue
+    if code == -signal.SIGABRT:
+        print(_LOST.format("its end is told above"), file=sys.stderr, flush=True)
+        return 3
+    return code if code >= 0 else 128 - code
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process when its parent has ended, however that came."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(3)
+
+    threading.Thread(target=look, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def _gathered(array: np.ndarray) -> np.ndarray:
 def is_lost_peer(error: BaseException) -> bool:
     """Whether an error of jax's says that another process is gone."""
     said = str(error)
-    signs = ("Connection closed by peer", "Connection reset by peer", "heartbeat", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+    signs = ("closed by peer", "reset by peer", "heartbeat", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Gloo")
     return any(sign in said for sign in signs)
 
 

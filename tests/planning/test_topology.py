@@ -41,7 +41,7 @@ def test_without_the_compiler_the_way_to_it_is_named(monkeypatch):
         tpu_devices(parse_topology("v5e:2x4"))
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("0.5B", 494), ("1.5B", 1544), ("7B", 7616)])
+@pytest.mark.parametrize(("name", "parameters"), [("0.5B", 494), ("1.5B", 1543), ("7B", 7615)])
 def test_known_models_have_the_published_number_of_parameters(name, parameters):
     """Millions, as on the models' pages (0.49B, 1.54B, 7.61B)."""
     config = with_sizes(load_config(SOME, [f"model.from_pretrained=Qwen/Qwen2.5-{name}-Instruct"]))

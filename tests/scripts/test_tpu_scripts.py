@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -72,13 +73,15 @@ def test_mistakes_are_told_before_anything_is_done(script, arguments, said):
     assert done.returncode == 2 and said in done.stderr and not done.stdout
 
 
-def test_without_gcloud_the_way_to_it_is_told():
+def test_without_gcloud_the_way_to_it_is_told(tmp_path):
+    for tool in ("bash", "dirname", "sed"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
     done = subprocess.run(
         ["bash", "tpu/create.sh", "agent", "v4-8", "zone"],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"PATH": "/usr/bin:/bin"},
+        env=os.environ | {"PATH": str(tmp_path)},
         timeout=30,
     )
     assert done.returncode == 2 and "gcloud is not installed" in done.stderr
