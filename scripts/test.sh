@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, then checks everything: lint, format, import floors, types, tests.
+# Sets up, then checks everything: lint, format, import floors, types, tests, and what the TPU compiler makes of it.
 #
 #   bash scripts/test.sh                     the whole check
 #   bash scripts/test.sh -k gae tests/rl     arguments go on to pytest
@@ -20,3 +20,4 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS=1 # do not ask the network for a newer ver
 "$bin/pyright" --pythonpath "$bin/python"
 # Whole files go to one of two processes, so that what a file compiles or builds once stays once; -n 0 turns that off.
 "$bin/python" -m pytest -n 2 --dist loadfile "$@"
+[ "$#" != 0 ] || bash scripts/test_tpu.sh

@@ -62,7 +62,10 @@ def alone():
     return one_update((1, 1, 1))
 
 
-@pytest.mark.parametrize(("shape", "sequence"), [((8, 1, 1), 1), ((2, 2, 2), 1), ((1, 2, 2), 2), ((1, 1, 1), 8)])
+@pytest.mark.parametrize(
+    ("shape", "sequence"),
+    [((8, 1, 1), 1), ((2, 2, 2), 1), ((1, 2, 2), 2), pytest.param((1, 1, 1), 8, marks=pytest.mark.slow)],
+)
 def test_a_mesh_does_not_change_the_update(alone, shape, sequence):
     (state, metrics), (want_state, want_metrics) = one_update(shape, sequence), alone
     for field in dataclasses.fields(metrics.parts):

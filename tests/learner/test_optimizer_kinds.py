@@ -66,7 +66,7 @@ def updated(shape: tuple[int, int, int], **section) -> tuple[TrainState, TrainSt
     return abstract_state(network, optimizer, mesh), after
 
 
-@pytest.mark.parametrize("name", ["adamw", "adamw8", "adafactor"])
+@pytest.mark.parametrize("name", ["adamw8", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_moments_on_the_host_change_no_number_and_stay_there(name):
     _, here = updated((1, 1, 1), name=name)
     abstract, there = updated((1, 1, 1), name=name, memory="host")
@@ -79,7 +79,7 @@ def test_moments_on_the_host_change_no_number_and_stay_there(name):
         assert (want.shape, want.dtype, want.sharding.memory_kind) == (got.shape, got.dtype, got.sharding.memory_kind)
 
 
-@pytest.mark.parametrize("name", ["adamw8", "adafactor"])
+@pytest.mark.parametrize("name", ["adamw8", pytest.param("adafactor", marks=pytest.mark.slow)])
 def test_a_mesh_does_not_change_them(name):
     _, alone = updated((1, 1, 1), name=name)
     _, spread = updated((1, 2, 2), name=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -29,14 +30,17 @@ def packed(rows: int = 2, *, tokens: int = TOKENS, heads: int = 4, kv_heads: int
     return *arrays, jnp.asarray(segments, jnp.int32)
 
 
-def by_hand(query, keys, values, segments) -> np.ndarray:
-    """One token and head at a time, in f64."""
-    query, keys, values = (np.asarray(part, np.float64) for part in (query, keys, values))
+@functools.cache
+def by_hand() -> np.ndarray:
+    """Of `packed`, one token and head at a time, in f64; every third token, as it is slow."""
+    *parts, segments = packed()
+    query, keys, values = (np.asarray(part, np.float64) for part in parts)
+    segments = np.asarray(segments)
     rows, tokens, heads, width = query.shape
     group, mixed = heads // keys.shape[2], np.zeros(query.shape)
     for row in range(rows):
-        for token in range(tokens):
-            seen = np.flatnonzero(np.asarray(segments[row, : token + 1]) == segments[row, token])
+        for token in range(0, tokens, 3):
+            seen = np.flatnonzero(segments[row, : token + 1] == segments[row, token])
             for head in range(heads):
                 scores = keys[row, seen, head // group] @ query[row, token, head] * width**-0.5
                 shares = np.exp(scores - scores.max())
@@ -46,8 +50,7 @@ def by_hand(query, keys, values, segments) -> np.ndarray:
 
 @pytest.mark.parametrize("way", [RowAttention(), SPLASH], ids=["blocks", "splash"])
 def test_each_token_sees_its_own_segment_up_to_itself(way):
-    arrays = packed()
-    np.testing.assert_allclose(attend_rows(*arrays, way), by_hand(*arrays), atol=2e-5)
+    np.testing.assert_allclose(attend_rows(*packed(), way)[:, ::3], by_hand()[:, ::3], atol=2e-5)
 
 
 def gradients(way: RowAttention, arrays, weights):
