@@ -110,6 +110,14 @@ def check(config: Config) -> Environment:
         ConfigError: a section asks for what the environment or the devices do not have.
     """
     mesh_of(config)
+    if config.rollout.overlap and this_host().count > 1:
+        raise ConfigError(
+            "rollout.overlap",
+            [
+                f"got true in a run of {this_host().count} processes, wanted false: play in the background would meet "
+                "the update's collectives in another order on every host; set rollout.overlap to false"
+            ],
+        )
     environment = load_environment(config.env.factory, config.env.options)
     tasks_of(environment, config.env.train_split, None, "env.train_split")
     tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")

@@ -58,7 +58,9 @@ def _plan(parsed: argparse.Namespace) -> int:
     from rich.console import Console
 
     from jaxmtrl.config.loading import load_config
-    from jaxmtrl.planning.plan_of import largest, make_plan
+    from jaxmtrl.config.sections import Config
+    from jaxmtrl.planning.plan_of import Plan, largest, make_plan
+    from jaxmtrl.planning.programs import TooLarge
     from jaxmtrl.planning.report import as_json, show
     from jaxmtrl.planning.sizes import with_sizes
     from jaxmtrl.planning.topology import parse_topology
@@ -67,13 +69,23 @@ def _plan(parsed: argparse.Namespace) -> int:
     topology = parse_topology(parsed.topology)
     config = with_sizes(load_config(parsed.config, parsed.overrides))
 
-    def plan(config):
+    def plan(config: Config) -> Plan:
         return make_plan(config, topology, source=source, formula=parsed.formula, action_share=parsed.action_share)
 
-    made = plan(config)
-    if parsed.search:
-        found = largest(config, topology, lambda tried: plan(tried).fits, lambda line: print(line, file=sys.stderr))
-        made = dataclasses.replace(made, largest=found)
+    def fits(tried: Config) -> bool:
+        try:
+            return plan(tried).fits
+        except TooLarge:
+            return False
+
+    found = largest(config, topology, fits, lambda line: print(line, file=sys.stderr)) if parsed.search else {}
+    try:
+        made = dataclasses.replace(plan(config), largest=found)
+    except TooLarge as err:
+        print(f"does not fit: {err}", file=sys.stderr)
+        for name, most in found.items():
+            print(f"largest {name} that fits: {most or 'none'}", file=sys.stderr)
+        return 1
     if parsed.json:
         print(as_json(made))
     else:

@@ -114,9 +114,11 @@ def abstract_batch(*, micro_batch_rows: int, max_rows: int, row_length: int, epi
 
 
 def save_micro_batch(path: Path, rows: TokenBatch, index: int) -> None:
-    """Writes one micro-batch of [n, M, T] fields as .npz, to look at."""
+    """Writes one micro-batch of [n, M, T] fields as .npz, to look at; every process of a run must call it."""
     fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
-    np.savez(path, **{name: np.asarray(getattr(rows, name)[index]) for name in fields})  # pyright: ignore
+    arrays = {name: getattr(rows, name) for name in fields}
+    whole = {name: jax.device_put(array, replicated(array.sharding.mesh))[index] for name, array in arrays.items()}
+    np.savez(path, **{name: np.asarray(array) for name, array in whole.items()})  # pyright: ignore
 
 
 def row_places(rows: int, *, used: int, micro_batch_rows: int) -> np.ndarray:

@@ -43,7 +43,7 @@ def make_mesh(data: int, fsdp: int, tensor: int, devices: Sequence[Any] | None =
     return Mesh(layout, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def sampling_mesh(mesh: Mesh, *, kv_heads: int, tensor: int = 0) -> Mesh:
+def sampling_mesh(mesh: Mesh, *, kv_heads: int, tensor: int = 0, own: Sequence[Any] | None = None) -> Mesh:
     """The mesh of the sampler, over this process's devices: heads are split as far as they go, slots over the rest.
 
     A decode step reads every weight for a token a slot, so weights that had to be gathered first, as an update's may
@@ -53,12 +53,13 @@ def sampling_mesh(mesh: Mesh, *, kv_heads: int, tensor: int = 0) -> Mesh:
         mesh: the update's.
         kv_heads: K.
         tensor: devices along which heads are split; 0: the most that divide both K and the devices.
+        own: the host's devices; None: those of the mesh that belong to this process.
 
     Raises:
         ConfigError: `tensor` does not divide the devices.
     """
-    index = jax.process_index()
-    own = [device for device in mesh.devices.flat if device.process_index == index] or list(mesh.devices.flat)
+    if own is None:
+        own = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
     if len(own) == 1:
         return mesh if mesh.size == 1 else make_mesh(1, 1, 1, own)
     if tensor and len(own) % tensor:

@@ -17,7 +17,7 @@ from jaxmtrl.models.decoder import parameter_count
 from jaxmtrl.parallel.mesh import AXES, TENSOR, sampling_mesh
 from jaxmtrl.planning.formula import memory_parts
 from jaxmtrl.planning.programs import Memory, plan_memory, planned_network
-from jaxmtrl.planning.topology import Topology, tpu_devices
+from jaxmtrl.planning.topology import Topology, host_devices, tpu_devices
 from jaxmtrl.planning.work import Estimate, block_weights, estimate, forward_flops, head_weights, update_flops
 
 SPARE = 0.05  # of a chip's memory that a plan leaves for what nobody counted
@@ -75,7 +75,8 @@ def make_plan(config: Config, topology: Topology, *, source: str, formula: bool,
     network = planned_network(config)
     compiled = topology.is_tpu and not formula
     mesh = planned_mesh(config, topology, compiled=compiled)
-    memory = plan_memory(config, mesh) if compiled else None
+    playing = _playing(config, topology, mesh, compiled)
+    memory = plan_memory(config, mesh, playing) if compiled else None
     rows = config.rl.tasks_per_iteration * config.algorithm.group_size
     rows = -(-rows // config.batching.micro_batch_rows) * config.batching.micro_batch_rows
     model, computed = update_flops(
@@ -94,7 +95,7 @@ def make_plan(config: Config, topology: Topology, *, source: str, formula: bool,
         tokens=passes * rows * config.batching.row_length,
         model_flops=passes * model,
         computed_flops=passes * computed,
-        estimates=_estimates(config, topology, memory, computed * passes, _playing(config, mesh, compiled)),
+        estimates=_estimates(config, topology, memory, computed * passes, playing),
         largest={},
     )
 
@@ -119,16 +120,18 @@ def planned_mesh(config: Config, topology: Topology, *, compiled: bool) -> Mesh:
     return Mesh(stand_ins, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def _playing(config: Config, mesh: Mesh, compiled: bool) -> tuple[int, int]:
-    """Chips that a host's sampler plays on, and along how many of them heads and weights are split."""
+def _playing(config: Config, topology: Topology, mesh: Mesh, compiled: bool) -> Mesh:
+    """The mesh of a host's sampler; of stand-ins where nothing is compiled, all chips one host's."""
+    kv_heads, tensor = config.model.kv_heads, config.mesh.sampling_tensor
     if compiled:
-        own = sampling_mesh(mesh, kv_heads=config.model.kv_heads, tensor=config.mesh.sampling_tensor)
-        return own.size, own.shape[TENSOR]
-    return mesh.size, config.mesh.sampling_tensor or math.gcd(mesh.size, config.model.kv_heads)
+        own = host_devices(topology, list(mesh.devices.flat))
+        return sampling_mesh(mesh, kv_heads=kv_heads, tensor=tensor, own=own)
+    split = tensor or math.gcd(mesh.size, kv_heads)
+    return Mesh(np.full((mesh.size // split, 1, 1, split), jax.devices()[0]), AXES)
 
 
 def _estimates(
-    config: Config, topology: Topology, memory: Memory | None, computed: float, playing: tuple[int, int]
+    config: Config, topology: Topology, memory: Memory | None, computed: float, playing: Mesh
 ) -> dict[str, Estimate]:
     """A chip's share of an update, of one call of the smallest prefill, and of one decode step of a host's slots."""
     chip, chips, section = topology.chip, topology.count, config.sampling
@@ -136,7 +139,7 @@ def _estimates(
     sizes = network.config
     width = 4 if sizes.compute_dtype == "float32" else 2
     whole = (block_weights(sizes) + head_weights(sizes)) * width
-    weights, (own, split) = whole / chips, playing
+    weights, own, split = whole / chips, playing.size, playing.shape[TENSOR]
     micro_batches = config.algorithm.epochs * math.ceil(
         config.rl.tasks_per_iteration * config.algorithm.group_size / config.batching.micro_batch_rows
     )

@@ -15,16 +15,20 @@ from jax.sharding import Mesh
 
 from jaxmtrl.assembly import make_learner, make_optimizers
 from jaxmtrl.config.sections import Config
+from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.learner.device import abstract_batch
 from jaxmtrl.learner.state import abstract_base, abstract_state
 from jaxmtrl.models.attention import CacheAttention
 from jaxmtrl.models.decoder import Network
-from jaxmtrl.parallel.mesh import sampling_mesh
 from jaxmtrl.planning.formula import bytes_of
 from jaxmtrl.planning.hlo import Traffic, collectives
 from jaxmtrl.sampling.compiled import Builder
 
 DTYPE = "bfloat16"  # of activations on what is planned for, where the config leaves it open
+
+
+class TooLarge(JaxmtrlError):
+    """A program needs more memory than a chip has."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,8 +87,16 @@ def planned_network(config: Config) -> Network:
     return Network.from_section(config.model, config.text.vocab_size, dtype, config.lora)
 
 
-def plan_memory(config: Config, mesh: Mesh) -> Memory:
-    """Compiles the three programs that decide what fits: the update of RL, the largest prefill, the longest decode."""
+def plan_memory(config: Config, mesh: Mesh, playing: Mesh) -> Memory:
+    """Compiles the three programs that decide what fits: the update of RL, the largest prefill, the longest decode.
+
+    Args:
+        mesh: the update's.
+        playing: the sampler's, over one host's devices.
+
+    Raises:
+        TooLarge: the compiler refuses one of them, as it needs more memory than a chip has.
+    """
     network = planned_network(config)
     optimizers, base = make_optimizers(config, network), abstract_base(network, mesh)
     learner = make_learner(config, network, mesh, base, optimizers)
@@ -103,7 +115,6 @@ def plan_memory(config: Config, mesh: Mesh) -> Memory:
     )
     section, tpu = config.sampling, mesh.devices.flat[0].platform == "tpu"
     # As the engine would choose where the kernel wins; what it holds beside its arguments is the same either way.
-    playing = sampling_mesh(mesh, kv_heads=config.model.kv_heads, tensor=config.mesh.sampling_tensor)
     attention = CacheAttention(decode="ragged", mesh=playing if playing.size > 1 else None) if tpu else None
     build = Builder(network.for_sampling(playing, attention), section, (), playing)
     bucket, length = section.prefill_buckets[-1], section.cache_length
@@ -128,7 +139,13 @@ def _planned(name: str, build: Callable[[], Any], *, trips: int = 1) -> Planned:
         trips: turns of loops whose number the compiler does not know.
     """
     began = time.perf_counter()
-    program = build()
+    try:
+        program = build()
+    except RuntimeError as err:  # jax's, in the compiler's words
+        if "RESOURCE_EXHAUSTED" not in str(err):
+            raise
+        said = next((line for line in str(err).splitlines() if "xceeded" in line or "sed " in line), str(err))
+        raise TooLarge(f"{name} does not fit a chip: {said.strip()[:300]}") from err
     took = time.perf_counter() - began
     sizes = program.memory_analysis()
     return Planned(

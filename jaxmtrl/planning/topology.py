@@ -9,6 +9,7 @@ import importlib.util
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +89,20 @@ def parse_topology(text: str) -> Topology:
     if min(grid) < 1:
         raise ConfigError("the command line", [f"--topology: got {text!r}, wanted at least one chip along each side"])
     return Topology(CHIPS[found["chip"]], grid)
+
+
+# The chips of one host in slices of several.
+_HOST_GRIDS = {"v4": (2, 2, 1), "v5e": (2, 2), "v5p": (2, 2, 1), "v6e": (2, 2)}
+
+
+def host_devices(topology: Topology, devices: Sequence[Any]) -> list[Any]:
+    """Devices of one host of a slice, as a slice of their own: the compiler takes no part of a larger one.
+
+    Args:
+        devices: of `tpu_devices`.
+    """
+    hosts = {device.process_index for device in devices}
+    return list(devices) if len(hosts) == 1 else tpu_devices(Topology(topology.chip, _HOST_GRIDS[topology.chip.name]))
 
 
 def tpu_devices(topology: Topology) -> list[Any]:
