@@ -2,7 +2,7 @@
 # Trains a config on every host of a slice, starts again after a pre-emption or a lost host, and gathers the logs.
 #
 #   bash tpu/run_all_hosts.sh NAME ZONE CONFIG [options] [section.field=value …]
-#   bash tpu/run_all_hosts.sh agent us-west4-a configs/tpu/qwen2.5_1.5b_v5e-8.yaml run.dir=gs://BUCKET/runs
+#   bash tpu/run_all_hosts.sh agent us-west4-a configs/tpu/qwen2.5_1.5b_v5e-8.yaml checkpoint.folder=gs://BUCKET/agent
 #
 # --type TYPE    make the slice again (as a spot one) when it was taken away
 # --tries N      starts in all before it gives up; 20

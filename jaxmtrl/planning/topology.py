@@ -120,6 +120,7 @@ def tpu_devices(topology: Topology) -> list[Any]:
             ],
         )
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else it asks a server that is there on Cloud TPU VMs alone
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # it locks the chips, of which there are none here
     from jax.experimental import topologies  # late: a plan by formula needs no jax
 
     try:
