@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxmtrl.batch import as_text
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.sections import BatchingSection, Config
+from jaxmtrl.devices import check_devices, check_hosts, mesh_of
 from jaxmtrl.envs.base import Environment, ask, load_environment
 from jaxmtrl.errors import ConfigError, EnvironmentFailure, TokenizerError
 from jaxmtrl.learner.device import DeviceBatch, put_batch
@@ -22,8 +23,8 @@ from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
 from jaxmtrl.learner.programs import Learner
 from jaxmtrl.learner.state import abstract_state
 from jaxmtrl.models.decoder import Network
-from jaxmtrl.parallel.hosts import ALONE, Hosts, this_host
-from jaxmtrl.parallel.mesh import make_mesh, sampling_mesh
+from jaxmtrl.parallel.hosts import ALONE, Hosts, share_a_place, this_host
+from jaxmtrl.parallel.mesh import sampling_mesh
 from jaxmtrl.pretrained import frozen_base, keep_text, read_text
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player, SlotEngine
@@ -97,27 +98,15 @@ def use_compilation_cache(folder: str) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def mesh_of(config: Config, devices: Sequence[Any] | None = None) -> Mesh:
-    """The update's mesh. Raises ConfigError if it does not fit the devices, those of this run unless given."""
-    section = config.mesh
-    return make_mesh(section.data, section.fsdp, section.tensor, devices, sequence=section.sequence)
-
-
 def check(config: Config) -> Environment:
     """Finds what is wrong between the config, the environment and the devices without making anything.
 
     Raises:
         ConfigError: a section asks for what the environment or the devices do not have.
     """
-    mesh_of(config)
-    if config.rollout.overlap and this_host().count > 1:
-        raise ConfigError(
-            "rollout.overlap",
-            [
-                f"got true in a run of {this_host().count} processes, wanted false: play in the background would meet "
-                "the update's collectives in another order on every host; set rollout.overlap to false"
-            ],
-        )
+    mesh = mesh_of(config)
+    check_devices(config, mesh, mesh.devices.flat[0].platform)
+    check_hosts(config)
     environment = load_environment(config.env.factory, config.env.options)
     tasks_of(environment, config.env.train_split, None, "env.train_split")
     tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")
@@ -261,6 +250,7 @@ def _compiled_parts(
     config: Config, stage: Stage, folder: RunFolder, say: Callable[[str], None], *, training: bool
 ) -> Parts:
     mesh, hosts = mesh_of(config), this_host()
+    share_a_place(hosts, folder.checkpoints.parent)
     network = make_network(config, stage.tokenizer)
     optimizers = make_optimizers(config, network)
     base = frozen_base(config, folder, network, mesh, say, training=training)

@@ -111,6 +111,8 @@ class Checkpoints:
             yield
         except Exception as err:
             reason = next((line for line in str(err).splitlines() if line.strip()), "")[:200]
+            if isinstance(err, ImportError):
+                next_move = 'a bucket wants pip install -e ".[tpu]" -c constraints.txt'
             raise CheckpointError(f"{what} ({type(err).__name__}: {reason}); {next_move}.") from err
 
 

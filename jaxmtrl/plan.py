@@ -94,7 +94,10 @@ def _plan(parsed: argparse.Namespace) -> int:
 
 
 def _share(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
     if not 0 < number <= 1:
         raise argparse.ArgumentTypeError(f"got {text}, wanted a share above 0 and at most 1")
     return number

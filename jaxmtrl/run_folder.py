@@ -42,6 +42,9 @@ _FREE_FIELDS = (
 )
 
 
+_KEPT = ("checkpoints", "stages")  # what lies in checkpoint.folder
+
+
 class RunFolder:
     """Paths of one run, and the check that a config may go on with it."""
 
@@ -85,13 +88,21 @@ class RunFolder:
                     + "\n".join(f"  - {difference}" for difference in differences)
                     + "\nResume with the old values, choose another run.name, or remove the folder."
                 )
+            kept = kept_at(config, first)
+            if not host:
+                _check_kept(config, path, kept, stored)
             if differences:
-                _empty(path, kept_at(config, first))
+                _empty(path)
+            if differences and kept == path:
+                _empty_kept(kept)
             save_config(config, stored)
+            if not host and kept != path:
+                kept.mkdir(parents=True, exist_ok=True)
+                (kept / CONFIG_FILE).write_text(stored.read_text(encoding="utf-8"))
         except BaseException:
             lock.close()
             raise
-        return cls(path, lock, kept_at(config, first))
+        return cls(path, lock, kept)
 
     @property
     def holds_work(self) -> bool:
@@ -129,7 +140,7 @@ def _lock(path: Path) -> TextIO:
     return lock
 
 
-def _differences(stored: Path, config: Config) -> list[str]:
+def _differences(stored: Any, config: Config) -> list[str]:
     """Fields that matter and are not as the run was begun with."""
     try:
         before, _ = read_yaml(stored.read_text(encoding="utf-8"))
@@ -154,7 +165,7 @@ def _filled(stored: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def _holds_work(path: Path) -> bool:
+def _holds_work(path: Any) -> bool:
     """Whether a step was taken, by any trace of it: records may have been removed from a run that was trained."""
     metrics = path / "metrics.jsonl"
     if (path / RESULT_FILE).exists() or (metrics.exists() and (not metrics.is_file() or metrics.stat().st_size > 0)):
@@ -166,15 +177,53 @@ def _holds_work(path: Path) -> bool:
         return True
 
 
-def _empty(path: Path, kept: Any) -> None:
-    """Removes what a run that has learnt nothing left: an untrained policy, a tokenizer, empty records."""
+def _empty(path: Path) -> None:
+    """Removes what a run that has learnt nothing left: a tokenizer, empty records."""
     for name in ("tokenizer", "tensorboard", "hosts"):
         shutil.rmtree(path / name, ignore_errors=True)
-    for folder in (epath.Path(kept) / "checkpoints", epath.Path(kept) / "stages"):
-        if folder.exists():
-            folder.rmtree()
     for name in ("metrics.jsonl", "episodes.jsonl", RESULT_FILE):
         (path / name).unlink(missing_ok=True)
+
+
+def _empty_kept(kept: Any) -> None:
+    """Removes what such a run kept: an untrained policy."""
+    for name in _KEPT:
+        if (epath.Path(kept) / name).exists():
+            (epath.Path(kept) / name).rmtree()
+
+
+def _check_kept(config: Config, path: Path, kept: Any, stored: Path) -> None:
+    """Raises ResumeError if checkpoints elsewhere are another run's, or if this run's are not where it looks now.
+
+    A host that was made anew has an empty disk and an old bucket, so the bucket says whose it is as well.
+    """
+    field = f"checkpoint.folder ({kept})"
+    begun = any((epath.Path(kept) / "checkpoints").glob("*/position/metadata"))
+    if kept != path:
+        owner = kept / CONFIG_FILE
+        differences = _differences(owner, config) if owner.exists() else []
+        if not owner.exists() and any((kept / name).exists() for name in _KEPT):
+            raise ResumeError(f"{field} holds checkpoints and does not say whose ({CONFIG_FILE}); name another folder.")
+        if differences and _holds_work(epath.Path(kept)):
+            raise ResumeError(
+                f"{field} holds the checkpoints of another run; its config differs in:\n"
+                + "\n".join(f"  - {difference}" for difference in differences)
+                + "\nName another folder, or go on with that run."
+            )
+        if differences:
+            _empty_kept(kept)
+    moved = stored.exists() and _folder_of(stored) != config.checkpoint.folder
+    if _holds_work(path) and not begun and (moved or kept != path):
+        raise ResumeError(
+            f"{path} has records of a run, and {field} no checkpoint to go on from; set checkpoint.folder back"
+            f"{f' to {_folder_of(stored)!r}' if stored.exists() else ''}, or move checkpoints and stages there."
+        )
+
+
+def _folder_of(stored: Path) -> str:
+    """`checkpoint.folder` of a stored config."""
+    content, _ = read_yaml(stored.read_text(encoding="utf-8"))
+    return content.get("checkpoint", {}).get("folder", "") if isinstance(content, dict) else ""
 
 
 def write_json(path: Path, content: Any) -> Path:

@@ -10,15 +10,22 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 _LOST = (
     "error: another process of the run is gone ({}); start the same command again on every host, and the run goes on "
     "from its last checkpoint"
 )
+_NOT_MET = (
+    "error: the processes of the run did not meet; start the same command on every host at about the same time, with "
+    "--processes as many and --coordinator the host:port of process 0"
+)
+_GRACE_S = 20.0  # what a process that was asked to stop has for it
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,8 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "overrides", nargs="*", metavar="section.field=value", help="replaces single fields, read as YAML"
     )
-    parser.add_argument("--watched", action="store_true", help=argparse.SUPPRESS)  # the process that `_watch` started
+    parser.add_argument("--watched", help=argparse.SUPPRESS)  # by `_watch`, which reads this file
     parsed = parser.parse_intermixed_args(arguments)
+    if not parsed.hosts and any(part is not None for part in (parsed.coordinator, parsed.processes, parsed.process_id)):
+        parser.error("--coordinator, --processes and --process-id want --hosts beside them")
     if parsed.hosts and not parsed.watched:
         return _watch(sys.argv[1:] if arguments is None else arguments)
     if parsed.watched:
@@ -72,6 +81,7 @@ def _run(parsed: argparse.Namespace) -> int:
             from jaxmtrl.parallel.hosts import join
 
             join(parsed.coordinator, parsed.processes, parsed.process_id)
+            Path(parsed.watched).write_text("met")
         use_compilation_cache(config.run.compilation_cache)
         train(config)
     except KeyboardInterrupt:
@@ -90,7 +100,7 @@ def _run(parsed: argparse.Namespace) -> int:
         if isinstance(err, OSError):  # a full disk, missing rights: the last checkpoint stands
             where = err.filename or "a file"
             print(f"error: {where}: {err.strerror}; mend that, then the same command goes on", file=sys.stderr)
-            return 2
+            return 4 if parsed.hosts else 2  # a bucket may be back soon, and a new start is worth it
         if parsed.hosts:
             traceback.print_exc()
             return 1
@@ -103,16 +113,29 @@ def _watch(arguments: Sequence[str]) -> int:
 
     When a process of the run is gone, jax aborts the others from a thread of its own, past every handler.
     """
-    child = subprocess.Popen([sys.executable, "-m", "jaxmtrl.train", *arguments, "--watched"])
-    signal.signal(signal.SIGTERM, lambda number, frame: child.terminate())
-    while True:
-        try:
-            code = child.wait()
-            break
-        except KeyboardInterrupt:  # the keyboard speaks to the child as well
-            continue
+    with tempfile.NamedTemporaryFile("r") as word:
+        child = subprocess.Popen([sys.executable, "-m", "jaxmtrl.train", *arguments, "--watched", word.name])
+        asked = []
+
+        def stop(number: int, frame: object) -> None:
+            asked.append(number)
+            child.send_signal(signal.SIGINT)  # jax keeps SIGTERM for itself where processes train together
+            patience = threading.Timer(_GRACE_S, child.kill)
+            patience.daemon = True
+            patience.start()
+
+        signal.signal(signal.SIGTERM, stop)
+        while True:
+            try:
+                code = child.wait()
+                break
+            except KeyboardInterrupt:  # the keyboard speaks to the child as well
+                continue
+        met = bool(word.read())
+    if asked:
+        return 128 + asked[0]
     if code == -signal.SIGABRT:
-        print(_LOST.format("its end is told above"), file=sys.stderr, flush=True)
+        print(_LOST.format("its end is told above") if met else _NOT_MET, file=sys.stderr, flush=True)
         return 3
     return code if code >= 0 else 128 - code
 

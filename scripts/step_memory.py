@@ -17,9 +17,10 @@ from typing import Any
 
 import jax
 
-from jaxmtrl.assembly import make_learner, make_optimizers, mesh_of
+from jaxmtrl.assembly import make_learner, make_optimizers
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import Config
+from jaxmtrl.devices import mesh_of
 from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.learner.device import abstract_batch
 from jaxmtrl.learner.objective import Kind

@@ -129,3 +129,45 @@ def test_results_are_json_that_anyone_reads(tmp_path):
         write_json(tmp_path / "result.json", {"success": float("nan")})
     assert not (tmp_path / "result.json").exists()
     assert json.loads(write_json(tmp_path / "result.json", {"success": None}).read_text()) == {"success": None}
+
+
+def kept_with(folder: Path, step: int, *overrides: str) -> RunFolder:
+    """A run that keeps its checkpoints in folder/kept and has written one of this step."""
+    run = opened(folder, f"checkpoint.folder={folder / 'kept'}", *overrides)
+    metadata = folder / "kept" / "checkpoints" / "1" / "position" / "metadata"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text(json.dumps({"step": step}))
+    return run
+
+
+def test_checkpoints_elsewhere_belong_to_one_run(tmp_path):
+    kept_with(tmp_path, 3)
+    for change in ("run.name=other", "run.seed=5"):
+        with pytest.raises(ResumeError, match=r"(?s)holds the checkpoints of another run.*" + change.split("=")[0]):
+            RunFolder.open(config(tmp_path / "elsewhere", f"checkpoint.folder={tmp_path / 'kept'}", change))
+    assert (tmp_path / "kept" / "checkpoints" / "1" / "position" / "metadata").exists()
+    # The same run on a new disk, as on a host that was made again, goes on.
+    opened(tmp_path / "new_disk", f"checkpoint.folder={tmp_path / 'kept'}")
+
+
+def test_checkpoints_of_nobody_are_not_taken(tmp_path):
+    (tmp_path / "kept" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ResumeError, match="does not say whose"):
+        RunFolder.open(config(tmp_path, f"checkpoint.folder={tmp_path / 'kept'}"))
+
+
+def test_an_untrained_policy_elsewhere_may_be_replaced(tmp_path):
+    kept_with(tmp_path, 0)
+    opened(tmp_path, f"checkpoint.folder={tmp_path / 'kept'}", "run.seed=5")
+    assert not (tmp_path / "kept" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("now", ["nowhere", ""])
+def test_records_without_their_checkpoints_are_not_begun_anew(tmp_path, now):
+    run = kept_with(tmp_path, 3)
+    (run.path / "metrics.jsonl").write_text('{"stage": "rl", "step": 3}\n')
+    folder = f"checkpoint.folder={tmp_path / now}" if now else 'checkpoint.folder=""'
+    with pytest.raises(ResumeError, match=r"no checkpoint to go on from; set checkpoint.folder back to .*kept"):
+        RunFolder.open(config(tmp_path, folder))
+    assert (run.path / "metrics.jsonl").read_text()
+    opened(tmp_path, f"checkpoint.folder={tmp_path / 'kept'}")

@@ -28,6 +28,7 @@ while (($#)); do
 done
 ((${#positional[@]} == 3)) || fail "wanted NAME TYPE ZONE, got ${#positional[@]} of them; see bash tpu/create.sh --help"
 name="${positional[0]}" type="${positional[1]}" zone="${positional[2]}"
+[[ "$name" =~ ^[a-z][a-z0-9-]*$ ]] || fail "NAME: got $name, wanted lower-case letters, digits and -"
 case "$type" in
 v4-*) default=tpu-ubuntu2204-base ;;
 v5litepod-*) default=v2-alpha-tpuv5-lite ;;
@@ -46,7 +47,7 @@ fi
 
 # The tree as it is, without what git ignores, so that what runs there is what was tried here.
 archive="${TMPDIR:-/tmp}/jaxmtrl-$name.tar.gz"
-run bash -c "git ls-files -z --cached --others --exclude-standard | tar --null -czf '$archive' -T -"
+run bash -c "git ls-files -z --cached --others --exclude-standard | tar --null -czf $archive -T -"
 on_all_copy "$name" "$zone" "$archive" jaxmtrl.tar.gz
 on_all "$name" "$zone" "mkdir -p jaxmtrl && tar -xzf jaxmtrl.tar.gz -C jaxmtrl"
 on_all "$name" "$zone" "cd jaxmtrl && bash tpu/setup_host.sh"

@@ -34,6 +34,9 @@ name="${positional[0]}" zone="${positional[1]}" config="${positional[2]}"
 overrides=("${positional[@]:3}")
 [[ -f "$config" ]] || fail "there is no $config here; it must be one of this working tree, which the hosts have a copy of"
 [[ "$tries" =~ ^[1-9][0-9]*$ ]] || fail "--tries: got $tries, wanted a whole number of at least 1"
+[[ "$pause" =~ ^[0-9]+$ ]] || fail "--pause: got $pause, wanted seconds"
+[[ -z "$type" || "$type" =~ ^(v4|v5litepod|v5p|v6e)-[0-9]+$ ]] || fail "--type: got $type, wanted v4-N, v5litepod-N, …"
+[[ "$config" != /* ]] || fail "CONFIG: got $config, wanted a path within this working tree, such as configs/tpu/…"
 needs gcloud
 
 quoted="$(printf '%q ' "$config" ${overrides[@]+"${overrides[@]}"})"
@@ -48,11 +51,17 @@ gather() {
 
 for ((try = 1; try <= tries; try++)); do
     case "$(state "$name" "$zone")" in
-    PREEMPTED | TERMINATED | SUSPENDED)
-        [[ -n "$type" ]] || fail "$name was taken away; give --type to have it made again, or make it by tpu/create.sh"
-        say "$name was taken away; making it again"
-        run gcloud compute tpus tpu-vm delete "$name" --zone "$zone" --quiet
-        bash tpu/create.sh "$name" "$type" "$zone" --spot
+    PREEMPTED | TERMINATED | SUSPENDED | NONE)
+        if [[ -z "$dry_run" ]]; then
+            [[ -n "$type" ]] || fail "$name is not there; give --type to have it made, or make it by tpu/create.sh"
+            say "$name is not there; making it"
+            gcloud compute tpus tpu-vm delete "$name" --zone "$zone" --quiet 2>/dev/null || true
+            if ! bash tpu/create.sh "$name" "$type" "$zone" --spot; then # no room in the zone just now, perhaps
+                say "it could not be made"
+                sleep "$pause"
+                continue
+            fi
+        fi
         ;;
     esac
     say "start $try of $tries"

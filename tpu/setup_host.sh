@@ -14,5 +14,5 @@ if ! command -v python3.12 >/dev/null && ! command -v python3.11 >/dev/null; the
 fi
 bash scripts/setup.sh
 .venv/bin/pip install --quiet -e ".[tpu]" -c constraints.txt
-# Devices are counted by nobody but this host's own process here: a slice would wait for the other hosts.
+# Only whether it is there: asking jax for devices would wait for the other hosts of the slice.
 .venv/bin/python -c 'import importlib.util as u; assert u.find_spec("libtpu"), "libtpu is missing"'

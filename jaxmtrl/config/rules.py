@@ -167,6 +167,16 @@ def _a_row_has_room_for_an_action(config: Config) -> str | None:
     )
 
 
+@_rule("run.dir")
+def _a_run_has_a_disk(config: Config) -> str | None:
+    if "://" not in config.run.dir:
+        return None
+    return (
+        f"run.dir: got {config.run.dir}, wanted a folder on a disk, as records are appended line by line; a bucket can "
+        "hold checkpoint.folder"
+    )
+
+
 @_rule("batching.row_length", "mesh.sequence")
 def _a_row_is_split_evenly(config: Config) -> str | None:
     row, shards = config.batching.row_length, config.mesh.sequence

@@ -7,8 +7,11 @@ therefore be the same everywhere. Episodes are exchanged as bytes, so each packs
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
-from collections.abc import Callable
+import secrets
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import jax
@@ -23,6 +26,7 @@ class _Closable(Protocol):
 
 
 Made = TypeVar("Made", bound=_Closable)
+MEETING_S = 180  # how long processes wait for each other at the start
 HEARTBEAT_S = 20  # without one for so long, a process counts as gone
 
 
@@ -70,19 +74,22 @@ def join(coordinator: str | None, processes: int | None, index: int | None) -> N
                 "give all three, or none where jax finds the others itself (Cloud TPU)"
             ],
         )
+    whom = f"{processes} processes at {coordinator}" if coordinator else "the other processes"
+    print(f"waiting for {whom}, {MEETING_S} s at most", file=sys.stderr, flush=True)
     try:
         jax.distributed.initialize(
             coordinator_address=coordinator,
             num_processes=processes,
             process_id=index,
+            initialization_timeout=MEETING_S,
             heartbeat_timeout_seconds=HEARTBEAT_S,
         )
-    except (RuntimeError, ValueError) as err:
+    except Exception as err:  # jax's own, and whatever its parsing of an address meets
         raise ConfigError(
             "the command line",
             [
                 f"the processes of the run did not meet ({str(err).strip().splitlines()[0][:200]}); start the same "
-                "command on every host within five minutes, with the address of process 0 where it is not found"
+                f"command on every host within {MEETING_S} s, with host:port of process 0 where it is not found"
             ],
         ) from err
 
@@ -114,6 +121,45 @@ def open_in_order(hosts: Hosts, make: Callable[[], Made]) -> Made:
         if hosts.count == 1:
             break
     return made
+
+
+def agree(hosts: Hosts, settings: Mapping[str, Any], differing: Callable[[Any, Any], list[str]]) -> None:
+    """Raises ConfigError in every process if one was started with other settings than the first.
+
+    Args:
+        settings: this process's config, as plain dicts.
+        differing: names what two of them disagree on, a line each.
+    """
+    all_ = [json.loads(content) for content in hosts.share(json.dumps(settings).encode())]
+    for index, other in enumerate(all_):
+        if differences := differing(all_[0], other):
+            raise ConfigError(
+                f"the run: process {index} was started with another config than process 0",
+                [f"{line} in process {index}".replace(" in the run folder", " in process 0") for line in differences],
+            )
+
+
+def share_a_place(hosts: Hosts, place: Any) -> None:
+    """Raises ConfigError in every process unless all see the same folder at `place`, which the first can write."""
+    if hosts.count == 1:
+        return
+    token = place / ".hosts"
+    written = secrets.token_hex(8)
+    if hosts.first:
+        place.mkdir(parents=True, exist_ok=True)
+        token.write_text(written)
+    (written, *_) = (content.decode() for content in hosts.share(written.encode()))
+    seen = token.exists() and token.read_text() == written
+    blind = [index for index, content in enumerate(hosts.share(str(seen).encode())) if content != b"True"]
+    if hosts.first:
+        token.unlink(missing_ok=True)
+    if blind:
+        raise ConfigError(
+            "checkpoint.folder",
+            [
+                f"{place} is not the same place on process {blind[0]} as on process 0; name one that all can write (gs://…)"
+            ],
+        )
 
 
 def _gathered(array: np.ndarray) -> np.ndarray:

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from jaxmtrl.assembly import mesh_of
 from jaxmtrl.config.sections import Config
+from jaxmtrl.devices import check_devices, mesh_of
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.models.decoder import parameter_count
 from jaxmtrl.parallel.mesh import AXES, TENSOR, sampling_mesh
@@ -75,6 +75,7 @@ def make_plan(config: Config, topology: Topology, *, source: str, formula: bool,
     network = planned_network(config)
     compiled = topology.is_tpu and not formula
     mesh = planned_mesh(config, topology, compiled=compiled)
+    check_devices(config, mesh, topology.platform)
     playing = _playing(config, topology, mesh, compiled)
     memory = plan_memory(config, mesh, playing) if compiled else None
     rows = config.rl.tasks_per_iteration * config.algorithm.group_size

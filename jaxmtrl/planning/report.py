@@ -69,6 +69,8 @@ def show(plan: Plan, console: Console) -> None:
     for name, found in plan.estimates.items():
         parts = (found.seconds, found.compute_s, found.memory_s, found.network_s)
         total, *rest = (f"{part:.3g}" for part in parts)
+        if not plan.memory and plan.topology.count > 1:
+            rest[-1] = "not counted"
         table.add_row(name, total, found.limit, *rest)
     console.print(table)
     console.print(

@@ -42,6 +42,7 @@ CHIPS = {
         Chip(name="cpu", memory=16 * _GIB, flops=0.15e12, bandwidth=30e9, link=10e9),
     )
 }
+MOST_CHIPS = 10_000
 TPUS = ("v4", "v5e", "v5p", "v6e")
 _FORM = re.compile(r"^(?P<chip>[a-z0-9]+):(?P<size>\d+(x\d+){0,2})$")
 
@@ -62,6 +63,11 @@ class Topology:
     def name(self) -> str:
         """As it is written."""
         return f"{self.chip.name}:{'x'.join(map(str, self.grid))}"
+
+    @property
+    def platform(self) -> str:
+        """As jax names it."""
+        return "tpu" if self.is_tpu else "cpu" if self.chip.name == "cpu" else "gpu"
 
     @property
     def is_tpu(self) -> bool:
@@ -86,6 +92,8 @@ def parse_topology(text: str) -> Topology:
             ],
         )
     grid = tuple(int(side) for side in found["size"].split("x"))
+    if math.prod(grid) > MOST_CHIPS:
+        raise ConfigError("the command line", [f"--topology: got {text!r}, wanted at most {MOST_CHIPS} chips"])
     if min(grid) < 1:
         raise ConfigError("the command line", [f"--topology: got {text!r}, wanted at least one chip along each side"])
     return Topology(CHIPS[found["chip"]], grid)

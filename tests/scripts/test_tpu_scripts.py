@@ -66,6 +66,10 @@ def test_training_starts_on_every_host_with_the_overrides_as_given():
         ("create.sh", ("agent", "v4-8", "zone", "--spto"), "unknown option --spto"),
         ("run_all_hosts.sh", ("agent", "zone", "configs/none.yaml"), "there is no configs/none.yaml"),
         ("run_all_hosts.sh", ("agent", "zone", CONFIG, "--tries", "0"), "--tries: got 0"),
+        ("run_all_hosts.sh", ("agent", "zone", CONFIG, "--pause", "abc"), "--pause: got abc"),
+        ("run_all_hosts.sh", ("agent", "zone", CONFIG, "--type", "bogus"), "--type: got bogus"),
+        ("run_all_hosts.sh", ("agent", "zone", str(ROOT / CONFIG)), "wanted a path within this working tree"),
+        ("create.sh", ("it's", "v4-8", "zone"), "NAME: got it's"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_done(script, arguments, said):

@@ -35,14 +35,14 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def start_two(folder: Path, *overrides: str) -> list[subprocess.Popen]:
-    """Both processes, each with one device."""
+def start_two(folder: Path, *second: str) -> list[subprocess.Popen]:
+    """Both processes, each with one device; the second with more overrides."""
     port = free_port()
     return [
         subprocess.Popen(
             command(
                 folder,
-                *overrides,
+                *(second if index else ()),
                 *("--hosts", "--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process-id", str(index)),
             ),
             env=environment(),
@@ -78,8 +78,8 @@ def together(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     said = finish(start_two(folder))
     assert "success" in said[0]
-    ours = [line for line in said[1].splitlines() if not line.startswith("[Gloo]")]
-    assert not ours, said[1]  # the second says nothing; the transport speaks for itself
+    ours = [line for line in said[1].splitlines() if not line.startswith(("[Gloo]", "waiting for 2 processes"))]
+    assert not ours, said[1]  # the second says nothing of the run; the transport speaks for itself
     return folder / "tiny"
 
 
@@ -92,6 +92,48 @@ def alone(tmp_path_factory) -> Path:
     done = subprocess.run(command(folder), env=two, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "tiny"
+
+
+def test_processes_with_different_configs_or_folders_refuse_to_train_together(tmp_path):
+    """Else each would play and learn something else, or wait for checkpoints that the other writes elsewhere."""
+    processes = start_two(tmp_path, "run.seed=3", f"checkpoint.folder={tmp_path / 'elsewhere'}")
+    for process in processes:
+        said = process.communicate(timeout=60)[0]
+        assert process.returncode == 2, said
+        assert "process 1 was started with another config than process 0" in said
+        assert "run.seed: 0 in process 0, 3 given in process 1" in said and "checkpoint.folder" in said
+
+
+@pytest.mark.slow
+def test_a_process_may_be_asked_to_stop(tmp_path):
+    """SIGTERM, as a scheduler sends it, ends both soon, and no process is left over."""
+    processes = start_two(tmp_path)
+    metrics = tmp_path / "tiny" / "metrics.jsonl"
+    deadline = time.monotonic() + 200
+    while not (metrics.exists() and metrics.read_text()):
+        assert time.monotonic() < deadline and all(process.poll() is None for process in processes)
+        time.sleep(0.05)
+    processes[0].send_signal(signal.SIGTERM)
+    for process in processes:
+        process.communicate(timeout=60)
+    assert processes[0].returncode == 128 + signal.SIGTERM
+    assert processes[1].returncode in (0, 3)  # it may have been at its end
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--processes", "2"), "want --hosts"),
+        (("--hosts", "--processes", "2"), "go together"),
+        (("--hosts", "--coordinator", "nonsense", "--processes", "2", "--process-id", "0"), "did not meet"),
+    ],
+)
+def test_flags_that_say_nothing_together_are_refused(tmp_path, arguments, said):
+    done = subprocess.run(
+        command(tmp_path, *arguments), env=environment(), capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def curves(folder: Path) -> list[dict[str, float]]:
