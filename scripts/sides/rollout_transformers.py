@@ -10,27 +10,8 @@ import sys
 
 import torch
 from rollout_work import Work, arguments, serve
-from serving import Shape
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
-
-
-def make_model(shape: Shape, longest: int) -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=shape.vocab,
-        hidden_size=shape.embed,
-        intermediate_size=shape.mlp,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        max_position_embeddings=longest,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    return LlamaForCausalLM(config).float().eval()
+from torch_llama import make_llama
+from transformers import DynamicCache, LlamaForCausalLM
 
 
 def play(model: LlamaForCausalLM, vocab: int, cached: bool, work: Work) -> int:
@@ -63,6 +44,6 @@ def play(model: LlamaForCausalLM, vocab: int, cached: bool, work: Work) -> int:
 if __name__ == "__main__":
     torch.set_grad_enabled(False)
     shape, largest = arguments()
-    made = make_model(shape, largest.longest)
+    made = make_llama(shape, largest.longest).eval()
     kept = sys.argv[3] == "cached"
     serve(lambda work: play(made, shape.vocab, kept, work), dataclasses.replace(largest, turns=min(2, largest.turns)))

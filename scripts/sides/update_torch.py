@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import torch
 from serving import Shape, serve
-from transformers import LlamaConfig, LlamaForCausalLM
+from torch_llama import make_llama
 from update_work import CLIP, LEARNING_RATE, VALUE_COEF, UpdateWork, episodes
 
 
@@ -17,23 +17,7 @@ class Learner:
     """Policy, value head and AdamW."""
 
     def __init__(self, shape: Shape):
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=shape.vocab,
-            hidden_size=shape.embed,
-            intermediate_size=shape.mlp,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            num_key_value_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            max_position_embeddings=8192,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=None,
-            pad_token_id=None,
-            use_cache=False,
-        )
-        self._policy = LlamaForCausalLM(config).float().train()
+        self._policy = make_llama(shape, longest=8192).train()
         self._value = torch.nn.Linear(shape.embed, 1)
         parameters = [*self._policy.parameters(), *self._value.parameters()]
         self._optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE)
@@ -62,7 +46,7 @@ class Learner:
 
         tokens, action = cut(data.tokens).long(), cut(data.action)[:, 1:]
         real = torch.from_numpy((np.arange(longest) < data.lengths[rows][:, None]).astype(np.int64))
-        hidden = self._policy.model(input_ids=tokens, attention_mask=real).last_hidden_state
+        hidden = self._policy.model(input_ids=tokens, attention_mask=real, use_cache=False).last_hidden_state
         logits = self._policy.lm_head(hidden)[:, :-1]
         logprobs = torch.log_softmax(logits, dim=-1)
         chosen = logprobs.gather(-1, tokens[:, 1:, None])[..., 0]
