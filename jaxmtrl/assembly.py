@@ -98,14 +98,14 @@ def use_compilation_cache(folder: str) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def check(config: Config) -> Environment:
+def check(config: Config, *, training: bool = False) -> Environment:
     """Finds what is wrong between the config, the environment and the devices without making anything.
 
     Raises:
         ConfigError: a section asks for what the environment or the devices do not have.
     """
     mesh = mesh_of(config)
-    check_devices(config, mesh, mesh.devices.flat[0].platform)
+    check_devices(config, mesh, mesh.devices.flat[0].platform, training=training)
     check_hosts(config)
     environment = load_environment(config.env.factory, config.env.options)
     tasks_of(environment, config.env.train_split, None, "env.train_split")

@@ -22,18 +22,19 @@ def mesh_of(config: Config, devices: Sequence[Any] | None = None) -> Mesh:
     return make_mesh(section.data, section.fsdp, section.tensor, devices, sequence=section.sequence)
 
 
-def check_devices(config: Config, mesh: Mesh, platform: str) -> None:
+def check_devices(config: Config, mesh: Mesh, platform: str, *, training: bool) -> None:
     """Finds what the devices cannot do.
 
     Args:
         platform: of the devices, "tpu", "gpu" or "cpu".
+        training: whether they will train; to play, any number of rows will do.
 
     Raises:
         ConfigError: lists all of it.
     """
     mistakes = []
     rows, shards = config.batching.micro_batch_rows, row_shards(mesh)
-    if rows % shards:
+    if training and rows % shards:
         mistakes.append(
             f"batching.micro_batch_rows: got {rows}, wanted a multiple of mesh.data * mesh.fsdp = {shards}; "
             f"{-(-rows // shards) * shards} would do"

@@ -388,7 +388,7 @@ def train(config: Config) -> dict[str, Any]:
         JaxmtrlError: whatever the person at the keyboard can mend.
     """
     config, hosts = resolve(config), this_host()
-    check(config)  # before there is a folder, which another config could not use
+    check(config, training=True)  # before there is a folder, which another config could not use
     with (
         closing(open_in_order(hosts, lambda: RunFolder.open(config, hosts.index))) as folder,
         Progress(console_every_s=config.log.console_every_s, silent=not hosts.first) as progress,

@@ -19,3 +19,11 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 # The same examples every time: a red test stays red. Compilation makes single examples slow, so there is no deadline.
 settings.register_profile("house", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("house")
+
+# Files that take longest, which two processes had better begin with: a file stays with one of them.
+_LONG = ("test_hosts", "test_pretrained_run", "test_resume", "test_doctor", "test_invariance", "test_frozen_base")
+
+
+def pytest_collection_modifyitems(items: list) -> None:
+    """Long files first; the order within a file stays."""
+    items.sort(key=lambda item: _LONG.index(item.path.stem) if item.path.stem in _LONG else len(_LONG))

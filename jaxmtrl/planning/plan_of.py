@@ -75,7 +75,7 @@ def make_plan(config: Config, topology: Topology, *, source: str, formula: bool,
     network = planned_network(config)
     compiled = topology.is_tpu and not formula
     mesh = planned_mesh(config, topology, compiled=compiled)
-    check_devices(config, mesh, topology.platform)
+    check_devices(config, mesh, topology.platform, training=True)
     playing = _playing(config, topology, mesh, compiled)
     memory = plan_memory(config, mesh, playing) if compiled else None
     rows = config.rl.tasks_per_iteration * config.algorithm.group_size

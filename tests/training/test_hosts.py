@@ -168,7 +168,8 @@ def test_each_process_keeps_its_own_records_and_they_agree(together):
     assert not (together / "hosts" / "1" / "tensorboard").exists()
 
 
-@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow  # a minute each
+@pytest.mark.parametrize("victim", [0, 1])
 def test_the_survivor_of_a_killed_process_stops_and_the_run_goes_on(tmp_path, victim, alone):
     """Within a minute, with a message that says what to do; then both again, to the same parameters."""
     processes = start_two(tmp_path)
