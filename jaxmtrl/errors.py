@@ -22,6 +22,9 @@ class ConfigError(JaxmtrlError):
         lines = "\n".join(f"  - {mistake}" for mistake in self.mistakes)
         super().__init__(f"{count} in {source}:\n{lines}")
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.source, self.mistakes)  # else it would be made again of its message alone
+
 
 class ResumeError(JaxmtrlError):
     """A run folder exists already and does not belong to the config that was given."""

@@ -105,6 +105,8 @@ def open_in_order(hosts: Hosts, make: Callable[[], Made]) -> Made:
     Raises:
         JaxmtrlError: of the first process, in all of them; of another, in all that were not done.
     """
+    if hosts.count == 1:
+        return make()
     made: Any = None
     failure: JaxmtrlError | None = None
     for turn in (True, False):
@@ -118,8 +120,6 @@ def open_in_order(hosts: Hosts, make: Callable[[], Made]) -> Made:
                 if made is not None:
                     made.close()
                 raise err
-        if hosts.count == 1:
-            break
     return made
 
 
