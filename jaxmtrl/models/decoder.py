@@ -25,7 +25,7 @@ from jaxmtrl.models.layers import Array, Block, Place, RMSNorm, weight
 from jaxmtrl.models.projection import INPUTS, is_adapter, join, matrix_by_rows, quantised, split, turned
 from jaxmtrl.models.remat import BLOCK_INPUT, Remat, named, rematerialised
 from jaxmtrl.models.rope import Rope, Turns
-from jaxmtrl.models.row_attention import RowAttention
+from jaxmtrl.models.row_attention import RowAttention, RowAttentionKind, attend_rows
 from jaxmtrl.parallel.mesh import SEQUENCE
 from jaxmtrl.parallel.sharding import constrain_lookup_table, constrain_tokens
 
@@ -304,11 +304,12 @@ class Network:
         return outside.final_norm(x)
 
     def for_learning(self, mesh: Mesh, attention: Literal["auto", "xla", "splash", "cudnn"]) -> Network:
-        """The same network as the learner computes it on this mesh; auto is splash attention on TPUs."""
-        if attention == "auto":
-            whole = mesh.shape[SEQUENCE] == 1
-            attention = "splash" if whole and mesh.devices.flat[0].platform == "tpu" else "xla"
-        way = RowAttention("blocks" if attention == "xla" else attention, mesh if mesh.size > 1 else None)
+        """The same network as the learner computes it on this mesh; auto is what suits the device."""
+        kind: RowAttentionKind = "blocks" if attention == "auto" or attention == "xla" else attention
+        if attention == "auto" and mesh.shape[SEQUENCE] == 1:
+            platform = mesh.devices.flat[0].platform
+            kind = "splash" if platform == "tpu" else "flash" if platform == "cpu" else "blocks"
+        way = RowAttention(kind, mesh if mesh.size > 1 else None)
         return Network(dataclasses.replace(self.config, row_attention=way))
 
     def for_sampling(self, mesh: Mesh, attention: CacheAttention | None = None) -> Network:

@@ -23,7 +23,7 @@ named = checkpoint_name
 def rematerialised(step: Callable[..., Any], remat: Remat) -> Callable[..., Any]:
     """`step` of a `lax.scan` over blocks with its residuals limited.
 
-    none: everything the backward pass reads is kept. dots: products with weights are kept, attention is computed again.
+    none: everything the backward pass reads is kept. dots: products with weights and the output of attention are kept.
     attention: a block's input and the output of its attention. block: its input alone. offload: the same in the host's
     memory (TPU and GPU), so that L·M·T·D numbers leave the device.
     """
@@ -31,7 +31,9 @@ def rematerialised(step: Callable[..., Any], remat: Remat) -> Callable[..., Any]
     if remat == "none":
         return step
     policy = {
-        "dots": policies.dots_with_no_batch_dims_saveable,
+        "dots": policies.save_from_both_policies(
+            policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(ATTENTION_OUTPUT)
+        ),
         "attention": policies.save_only_these_names(ATTENTION_OUTPUT),
         "block": policies.nothing_saveable,
         "offload": policies.save_and_offload_only_these_names(

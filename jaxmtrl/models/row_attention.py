@@ -1,7 +1,8 @@
 """Attention within packed rows, as the learner computes it: a token sees itself and what came before it in its segment.
 
-Three ways with the same numbers up to rounding: products in blocks, which run anywhere; the splash kernel on a TPU and
-cuDNN's on a GPU, which never hold a square of scores.
+Four ways with the same numbers up to rounding: products in blocks, which run anywhere; loops over blocks that leave out
+what no token sees, for CPUs; the splash kernel on a TPU and cuDNN's on a GPU. The latter three never hold a square of
+scores.
 Letters: B rows, T tokens, N heads, K kv heads, H head dim.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -18,10 +20,13 @@ from jax.experimental.pallas.ops.tpu import splash_attention as splash
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxmtrl.models.attention import attend, attend_fused
+from jaxmtrl.models.flash_attention import attend_flash
 from jaxmtrl.models.remat import ATTENTION_OUTPUT, named
 from jaxmtrl.parallel.mesh import ROW_AXES, SEQUENCE, TENSOR
 
 Array = jax.Array
+
+RowAttentionKind = Literal["blocks", "flash", "splash", "cudnn"]
 
 _SPLASH_BLOCKS = (512, 256, 128)  # tokens: the largest of them that divides T
 _LANES = 128  # to a multiple of which the kernel wants heads padded
@@ -31,7 +36,7 @@ _LANES = 128  # to a multiple of which the kernel wants heads padded
 class RowAttention:
     """Which way, and where."""
 
-    kind: Literal["blocks", "splash", "cudnn"] = "blocks"  # rows that splash cannot divide are taken in blocks
+    kind: RowAttentionKind = "blocks"  # rows that splash cannot divide: in blocks
     mesh: Mesh | None = None  # over which rows, heads and tokens are spread; None: one device
     interpret: bool = False  # splash without a TPU, slowly
 
@@ -56,7 +61,10 @@ def attend_rows(
         seen = (segment_ids[:, :, None] == segment_ids[:, None]) & (columns <= columns[:, None])
         return named(attend_fused(query, keys.swapaxes(1, 2), values.swapaxes(1, 2), seen), ATTENTION_OUTPUT)
     if way.kind == "splash" and tokens % _SPLASH_BLOCKS[-1] == 0:
-        return _attend_splash(query, keys, values, segment_ids, way)
+        kernel = functools.partial(_splash, interpret=way.interpret)
+        return _attend_spread(kernel, query, keys, values, segment_ids, way.mesh)
+    if way.kind == "flash":
+        return _attend_spread(attend_flash, query, keys, values, segment_ids, way.mesh)
     return named(attend_in_blocks(query, keys, values, segment_ids), ATTENTION_OUTPUT)
 
 
@@ -116,15 +124,17 @@ def _attend_part(query: Array, keys: Array, values: Array, segment_ids: Array) -
     return jnp.concatenate(blocks, axis=1)
 
 
-def _attend_splash(query: Array, keys: Array, values: Array, segment_ids: Array, way: RowAttention) -> Array:
-    """By jax's splash attention, every device its own rows and heads."""
-    if way.mesh is None:
-        return _splash(query, keys, values, segment_ids, interpret=way.interpret)
-    keys, values, split = _heads_split(query, keys, values, way.mesh)
+def _attend_spread(
+    kernel: Callable[..., Array], query: Array, keys: Array, values: Array, segment_ids: Array, mesh: Mesh | None
+) -> Array:
+    """By a kernel for one device, every device its own rows and heads."""
+    if mesh is None:
+        return kernel(query, keys, values, segment_ids)
+    keys, values, split = _heads_split(query, keys, values, mesh)
     whole = PartitionSpec(ROW_AXES, None, split, None)
     spread = jax.shard_map(
-        functools.partial(_splash, interpret=way.interpret),
-        mesh=way.mesh,
+        kernel,
+        mesh=mesh,
         in_specs=(whole, whole, whole, PartitionSpec(ROW_AXES, None)),
         out_specs=whole,
         check_vma=False,  # a kernel does not say over which axes its result varies

@@ -16,6 +16,7 @@ from jaxmtrl.models.row_attention import RowAttention, attend_rows
 from jaxmtrl.parallel.mesh import make_mesh
 
 SPLASH = RowAttention(kind="splash", interpret=True)
+FLASH = RowAttention(kind="flash")
 TOKENS = 256
 
 
@@ -48,7 +49,7 @@ def by_hand() -> np.ndarray:
     return mixed
 
 
-@pytest.mark.parametrize("way", [RowAttention(), SPLASH], ids=["blocks", "splash"])
+@pytest.mark.parametrize("way", [RowAttention(), FLASH, SPLASH], ids=["blocks", "flash", "splash"])
 def test_each_token_sees_its_own_segment_up_to_itself(way):
     np.testing.assert_allclose(attend_rows(*packed(), way)[:, ::3], by_hand()[:, ::3], atol=2e-5)
 
@@ -63,18 +64,20 @@ def gradients(way: RowAttention, arrays, weights):
     return jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(*parts)
 
 
-def test_the_kernel_has_the_gradients_of_the_blocks():
+@pytest.mark.parametrize("way", [FLASH, SPLASH], ids=["flash", "splash"])
+def test_it_has_the_gradients_of_the_blocks(way):
     arrays = packed()
     weights = jax.random.normal(jax.random.key(9), arrays[0].shape)
-    for found, expected in zip(gradients(SPLASH, arrays, weights), gradients(RowAttention(), arrays, weights)):
+    for found, expected in zip(gradients(way, arrays, weights), gradients(RowAttention(), arrays, weights)):
         np.testing.assert_allclose(found, expected, atol=5e-5)
 
 
+@pytest.mark.parametrize("way", [FLASH, SPLASH], ids=["flash", "splash"])
 @pytest.mark.parametrize(("tensor", "kv_heads"), [(2, 2), (4, 2), (4, 1)])
-def test_rows_and_heads_may_be_spread_over_a_mesh(tensor, kv_heads):
+def test_rows_and_heads_may_be_spread_over_a_mesh(tensor, kv_heads, way):
     """Two key-value heads on two devices, on four (each copied), one on four."""
     arrays = packed(4, heads=8, kv_heads=kv_heads)
-    spread = dataclasses.replace(SPLASH, mesh=make_mesh(1, 8 // tensor, tensor, jax.devices()[:8]))
+    spread = dataclasses.replace(way, mesh=make_mesh(1, 8 // tensor, tensor, jax.devices()[:8]))
     found = jax.jit(lambda *arrays: attend_rows(*arrays, spread))(*arrays)
     np.testing.assert_allclose(found, attend_rows(*arrays), atol=2e-5)
 
@@ -111,4 +114,24 @@ def test_the_gpu_kernel_gets_the_same_mask(monkeypatch):
 def test_the_learner_takes_what_is_named_and_what_suits_the_device():
     network, mesh = tiny.network(), tiny.one_device()
     kinds = {name: network.for_learning(mesh, name).config.row_attention.kind for name in ("auto", "xla", "splash")}
-    assert kinds == {"auto": "blocks", "xla": "blocks", "splash": "splash"}
+    assert kinds == {"auto": "flash", "xla": "blocks", "splash": "splash"}
+
+
+@pytest.mark.parametrize("tokens", [5, 64, 65, 300, 700])
+def test_blocks_need_not_divide_a_row(tokens):
+    """One block of 5 or 64 tokens, two of 33, four of 75 or 175; numbers and gradients."""
+    *parts, _ = packed(3, tokens=tokens)
+    arrays = (*parts, jnp.asarray(np.arange(tokens) * 7 // tokens + np.zeros((3, 1)), jnp.int32))
+    np.testing.assert_allclose(attend_rows(*arrays, FLASH), attend_rows(*arrays), atol=2e-5)
+    weights = jax.random.normal(jax.random.key(9), arrays[0].shape)
+    for found, expected in zip(gradients(FLASH, arrays, weights), gradients(RowAttention(), arrays, weights)):
+        np.testing.assert_allclose(found, expected, atol=5e-5)
+
+
+def test_blocks_before_a_segment_are_not_looked_at():
+    """Values that are NaN in one segment reach nothing of the blocks that begin in the next."""
+    *parts, _ = packed(1, tokens=512)  # blocks of 128
+    segments = jnp.where(jnp.arange(512) < 256, 0, 1)[None]
+    values = parts[2].at[:, :256].set(jnp.nan)
+    mixed = attend_rows(parts[0], parts[1], values, segments, FLASH)
+    assert np.isnan(mixed[:, :256]).all() and np.isfinite(mixed[:, 256:]).all()
