@@ -7,6 +7,8 @@ Letters: M rows, T tokens, A readout columns (T rounded up to whole chunks), D e
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.struct
@@ -110,30 +112,68 @@ def _chunked_head(
     """Log-probability of the chosen tokens and entropy, f32 [M, A], chunk of columns by chunk of columns.
 
     Chunks cut columns and not rows, so that every device that holds rows has a part in every chunk. Live columns come
-    first in a row; chunks without any are skipped, so the head costs what the actions are, not what the rows are.
+    first in a row, and only chunks that have any are computed: the head costs what the actions are, not what the rows
+    are.
     """
 
-    def read(part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        logits = network.logits(params, part[0]).astype(jnp.float32) / temperature  # [M, chunk, V]
+    def read(hidden: jax.Array, chosen: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits = network.logits(params, hidden).astype(jnp.float32) / temperature  # [M, chunk, V]
         logprobs = jax.nn.log_softmax(logits, axis=-1)
         # A sum over V instead of a gather, which would bring all of a vocabulary-sharded array to every device.
-        is_chosen = jnp.arange(logits.shape[-1]) == part[1][..., None]
+        is_chosen = jnp.arange(logits.shape[-1]) == chosen[..., None]
         chosen_logprobs = jnp.sum(jnp.where(is_chosen, logprobs, 0.0), axis=-1)
         whole = logprobs if entropy_gradient else jax.lax.stop_gradient(logprobs)
         return chosen_logprobs, -jnp.sum(jnp.exp(whole) * whole, axis=-1)
 
-    def skip(part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        nothing = jnp.zeros(part[1].shape, jnp.float32)
-        return nothing, nothing
-
-    @jax.checkpoint
-    def chunk(_: None, part: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[None, tuple[jax.Array, jax.Array]]:
-        hidden, chosen, live = part
-        return None, jax.lax.cond(jnp.any(live), read, skip, (hidden, chosen))
-
-    _, scored = jax.lax.scan(chunk, None, (_chunks(hidden), _chunks(chosen), _chunks(live)))
+    parts = _chunks(hidden), _chunks(chosen)
+    convert: Any = jax.closure_convert  # whose annotation says object
+    read_with, weights = convert(read, parts[0][0], parts[1][0])
+    used = -(-jnp.max(jnp.sum(live, axis=1, dtype=jnp.int32)) // CHUNK_COLUMNS)
+    scored = _read_chunks(read_with, weights, *parts, used)
     logprobs, entropies = (part.swapaxes(0, 1).reshape(chosen.shape) for part in scored)
     return logprobs, entropies
+
+
+_Read = Callable[..., tuple[jax.Array, jax.Array]]  # of hidden [M, chunk, D], chosen [M, chunk] and the head's weights
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _read_chunks(
+    read: _Read, weights: Sequence[jax.Array], hidden: jax.Array, chosen: jax.Array, used: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """`read` of the first `used` chunks, f32 [A / chunk, M, chunk] twice; 0 in the others.
+
+    The backward pass reads each of them again, so that no logits are kept, and adds to the gradient of the weights once
+    for each: an array as large as the vocabulary, which a `scan` over all chunks would go through for empty ones too.
+    """
+    nothing = jnp.zeros(chosen.shape, jnp.float32)
+
+    def one(index: jax.Array, scored: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        found = read(hidden[index], chosen[index], *weights)
+        return scored[0].at[index].set(found[0]), scored[1].at[index].set(found[1])
+
+    return jax.lax.fori_loop(0, used, one, (nothing, nothing))
+
+
+def _read_chunks_forward(read: _Read, *inputs: Any) -> tuple[tuple[jax.Array, jax.Array], Any]:
+    return _read_chunks(read, *inputs), inputs
+
+
+def _read_chunks_backward(read: _Read, inputs: Any, cotangents: tuple[jax.Array, jax.Array]) -> Any:
+    weights, hidden, chosen, used = inputs
+
+    def one(index: jax.Array, sums: tuple[list[jax.Array], jax.Array]) -> tuple[list[jax.Array], jax.Array]:
+        d_weights, d_hidden = sums
+        _, pull = jax.vjp(lambda hidden, *weights: read(hidden, chosen[index], *weights), hidden[index], *weights)
+        mine, *theirs = pull((cotangents[0][index], cotangents[1][index]))
+        return [all_ + part for all_, part in zip(d_weights, theirs)], d_hidden.at[index].set(mine)
+
+    start = [jnp.zeros(part.shape, jnp.float32) for part in weights], jnp.zeros_like(hidden)
+    d_weights, d_hidden = jax.lax.fori_loop(0, used, one, start)
+    return [part.astype(like.dtype) for part, like in zip(d_weights, weights)], d_hidden, None, None
+
+
+_read_chunks.defvjp(_read_chunks_forward, _read_chunks_backward)
 
 
 def _chunks(array: jax.Array) -> jax.Array:

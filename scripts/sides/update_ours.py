@@ -29,8 +29,9 @@ class Side:
 
     def __init__(self, shape: Shape, remat: str, micro_rows: int, row_length: int):
         sizes = {name: getattr(shape, name) for name in ("layers", "embed", "heads", "kv_heads", "head_dim", "mlp")}
-        network = Network.from_section(ModelSection(remat=remat, **sizes), shape.vocab, "float32")
         self._mesh = make_mesh(1, 1, 1, jax.devices()[:1])
+        network = Network.from_section(ModelSection(remat=remat, **sizes), shape.vocab, "float32")
+        network = network.for_learning(self._mesh, "auto")
         optimizer = make_optimizer(
             OptimizerSection(),
             network,
