@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from jaxmtrl.envs.base import Environment
 from jaxmtrl.models.decoder import Network, parameter_count
 from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.plays import seeded_plays
-from jaxmtrl.types import Episode
+from jaxmtrl.types import Episode, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,11 @@ class SplitResult:
     mean_return: float
     mean_turns: float
     invalid_action_rate: float  # share of turns the environment did not understand
+    kinds: Mapping[str, SplitResult] = field(default_factory=dict)  # the same by kind of task, where tasks have one
 
     def as_dict(self) -> dict:
         """For result.json; a mean over nothing is null."""
+        kinds = {kind: result.as_dict() for kind, result in self.kinds.items()}
         return {
             "success": _rounded(self.success, 4),
             "ci95": [round(bound, 4) for bound in self.ci95],
@@ -38,6 +40,7 @@ class SplitResult:
             "return": _rounded(self.mean_return, 4),
             "turns": _rounded(self.mean_turns, 2),
             "invalid_action_rate": _rounded(self.invalid_action_rate, 4),
+            **({"kinds": kinds} if kinds else {}),
         }
 
 
@@ -80,6 +83,19 @@ def summarise(episodes: Sequence[Episode]) -> SplitResult:
         if turns
         else math.nan,
     )
+
+
+def by_kind(episodes: Sequence[Episode], tasks: Sequence[Task]) -> dict[str, SplitResult]:
+    """The figures of each kind of task, in the order in which kinds first come; empty where tasks name no kind.
+
+    Args:
+        tasks: those that were played; `payload["kind"]` is what an environment calls their kind.
+    """
+    kinds = {task.id: str(task.payload["kind"]) for task in tasks if "kind" in task.payload}
+    return {
+        kind: summarise([episode for episode in episodes if kinds.get(episode.task_id) == kind])
+        for kind in dict.fromkeys(kinds.values())
+    }
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -131,27 +147,33 @@ def evaluate(
     """
     results = {}
     for number, (name, count) in enumerate(splits.items()):
-        plays = seeded_plays(environment.split(name).tasks[:count], group_size=1, seed=(seed, 0xE7A1, number))
+        tasks = environment.split(name).tasks[:count]
+        plays = seeded_plays(tasks, group_size=1, seed=(seed, 0xE7A1, number))
         episodes = player.play(
             plays,
             temperature=temperature,
             report=(lambda episode, name=name: report(name, episode)) if report else None,
         )
-        results[name] = summarise(episodes)
+        results[name] = replace(summarise(episodes), kinds=by_kind(episodes, tasks))
     return results
 
 
 def success_table(
     results: Mapping[str, Mapping[str, Mapping[str, Any]]], policies: Sequence[str]
 ) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of success with its interval: a row a split, a column a policy that was evaluated.
+    """Columns and rows of success with its interval: a row a split and one for each kind of its tasks.
 
     Args:
         results: split → policy → figures, as in result.json.
         policies: every policy there may be, in the order of the columns.
     """
     shown = [policy for policy in policies if any(policy in by for by in results.values())]
-    rows = [[split, by[shown[0]]["n"], *[_cell(by[policy]) for policy in shown]] for split, by in results.items()]
+    rows = []
+    for split, by in results.items():
+        rows.append([split, by[shown[0]]["n"], *[_cell(by[policy]) for policy in shown]])
+        for kind, figures in by[shown[0]].get("kinds", {}).items():
+            of_kind = [by[policy]["kinds"][kind] for policy in shown]
+            rows.append([f"  {kind}", figures["n"], *map(_cell, of_kind)])
     return ["split", "n", *shown], rows
 
 

@@ -20,7 +20,8 @@ class Task:
 
     id: str  # unique within its environment, for example "w2-o3-q4/30001"
     seed: int  # seeds whatever the environment draws at reset
-    payload: Mapping[str, Any] = field(default_factory=dict)  # small and picklable; environment-private
+    # Small and picklable; the environment's own but for "kind", by which evaluation reports too.
+    payload: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

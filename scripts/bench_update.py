@@ -35,6 +35,8 @@ from driver import Side
 from serving import Shape
 from update_work import UpdateWork
 
+from jaxmtrl.rollout.pack import first_fit
+
 
 def model_flops(shape: Shape, rows: int, columns: int, action_share: float) -> float:
     """Of a forward pass and a backward pass of twice as much; logits of action tokens alone."""
@@ -43,6 +45,20 @@ def model_flops(shape: Shape, rows: int, columns: int, action_share: float) -> f
     attention = 4 * shape.layers * shape.heads * shape.head_dim * columns / 2
     tokens = rows * columns
     return 3 * tokens * (2 * blocks + attention + 2 * action_share * shape.embed * shape.vocab)
+
+
+def best_row_length(lengths: list[int]) -> int:
+    """The multiple of 64 tokens, from the longest episode to twice that, whose packed rows hold least padding.
+
+    Episodes of one row do not look at each other, so longer rows cost no attention.
+    """
+    shortest = -(-max(lengths) // 64) * 64
+
+    def columns(row_length: int) -> int:
+        places = first_fit(dict(enumerate(lengths)), row_length)
+        return row_length * (1 + max(row for row, _ in places.values()))
+
+    return min(range(shortest, 2 * shortest + 1, 64), key=columns)
 
 
 def main() -> int:
@@ -54,7 +70,10 @@ def main() -> int:
     parser.add_argument("--our-micro-rows", type=int, default=2)
     parser.add_argument("--kinds", default="dense,ragged", help="which works")
     parser.add_argument(
-        "--row-length", type=int, default=0, help="of ragged episodes packed; 0: the longest, up to a multiple of 64"
+        "--row-length",
+        type=int,
+        default=0,
+        help="of ragged episodes packed; 0: what packs best up to twice the longest",
     )
     parser.add_argument("--remat", default="dots", help="model.remat of ours")
     parser.add_argument("--rows", type=int, default=UpdateWork.rows)
@@ -68,9 +87,9 @@ def main() -> int:
     if given.episodes and "ragged" in given.kinds:
         import numpy as np
 
-        longest = int(np.load(given.episodes)["lengths"].max())
+        lengths = np.load(given.episodes)["lengths"].tolist()
         ragged = dataclasses.replace(dense, kind="ragged", file=str(Path(given.episodes).resolve()))
-        works["ragged"] = (ragged, given.row_length or -(-longest // 64) * 64)
+        works["ragged"] = (ragged, given.row_length or best_row_length(lengths))
 
     def as_json(value: Shape | UpdateWork) -> str:
         return json.dumps(dataclasses.asdict(value))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
-from jaxmtrl.evaluation import summarise, wilson_interval
-from jaxmtrl.types import Episode, EpisodeStop, Turn, TurnStop
+from jaxmtrl.evaluation import by_kind, success_table, summarise, wilson_interval
+from jaxmtrl.types import Episode, EpisodeStop, Task, Turn, TurnStop
 
 
 def episode(*, success: bool, stop: EpisodeStop = EpisodeStop.DONE, invalid: tuple[float, ...] = (0.0,)) -> Episode:
@@ -53,3 +54,24 @@ def test_failed_episodes_are_counted_and_nothing_else():
 def test_no_played_episode_has_no_success_rate():
     figures = summarise([episode(success=False, stop=EpisodeStop.FAILED)])
     assert math.isnan(figures.success) and figures.ci95 == (0.0, 1.0) and figures.n == 0
+
+
+def test_kinds_of_tasks_have_figures_of_their_own():
+    """Two of heat, one of them won; one of cool, failed; tasks without a kind are in the whole alone."""
+    tasks = [Task(id=str(n), seed=n, payload={"kind": kind}) for n, kind in enumerate(("heat", "cool", "heat"))]
+    plays = [
+        dataclasses.replace(episode(success=n == 0, stop=stop), task_id=str(n))
+        for n, stop in enumerate((EpisodeStop.DONE, EpisodeStop.FAILED, EpisodeStop.TRUNCATED))
+    ]
+    found = by_kind(plays, tasks)
+    assert list(found) == ["heat", "cool"]
+    assert (found["heat"].success, found["heat"].n) == (0.5, 2)
+    assert (found["cool"].n, found["cool"].failed) == (0, 1)
+    assert by_kind(plays, [dataclasses.replace(task, payload={}) for task in tasks]) == {}
+
+
+def test_the_table_has_a_row_for_each_kind():
+    whole = dataclasses.replace(summarise([episode(success=True)]), kinds={"heat": summarise([episode(success=True)])})
+    heads, rows = success_table({"unseen": {"sft": whole.as_dict()}}, ["untrained", "sft"])
+    assert heads == ["split", "n", "sft"]
+    assert rows == [["unseen", 1, "1.00 [0.21, 1.00]"], ["  heat", 1, "1.00 [0.21, 1.00]"]]

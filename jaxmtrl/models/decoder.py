@@ -25,7 +25,7 @@ from jaxmtrl.models.layers import Array, Block, Place, RMSNorm, weight
 from jaxmtrl.models.projection import INPUTS, is_adapter, join, matrix_by_rows, quantised, split, turned
 from jaxmtrl.models.remat import BLOCK_INPUT, Remat, named, rematerialised
 from jaxmtrl.models.rope import Rope, Turns
-from jaxmtrl.models.row_attention import RowAttention, RowAttentionKind, attend_rows
+from jaxmtrl.models.row_attention import RowAttention, RowAttentionKind
 from jaxmtrl.parallel.mesh import SEQUENCE
 from jaxmtrl.parallel.sharding import constrain_lookup_table, constrain_tokens
 

@@ -52,7 +52,7 @@ def pack(
         raise CapacityError(f"{len(episodes)} episodes do not fit a batch of {num_episodes}: raise num_episodes.")
     lengths = {index: episode_length(episode) for index, episode in enumerate(episodes)}
     lengths = {index: length for index, length in lengths.items() if length > 0}
-    places = _place(lengths, row_length)
+    places = first_fit(lengths, row_length)
     filled = 1 + max((row for row, _ in places.values()), default=0)
     if rows is None:
         rows = filled
@@ -146,7 +146,7 @@ def _anchor_ids(episode: Episode, turn_ids: np.ndarray, anchors: dict[tuple[int,
     return numbers
 
 
-def _place(lengths: dict[int, int], row_length: int) -> dict[int, tuple[int, int]]:
+def first_fit(lengths: dict[int, int], row_length: int) -> dict[int, tuple[int, int]]:
     """First-fit-decreasing: the row and first column of each index; equal lengths keep the order of their indices."""
     places: dict[int, tuple[int, int]] = {}
     used: list[int] = []

@@ -96,7 +96,8 @@ def straight(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("after_step", [1, 7])  # the first of two pretraining epochs, the second of four RL iterations
+# The first of two pretraining epochs, and the second of four RL iterations.
+@pytest.mark.parametrize("after_step", [pytest.param(1, marks=pytest.mark.slow), 7])
 def test_a_killed_run_ends_bit_equal(straight, tmp_path, after_step):
     run_and_kill(tmp_path, after_step=after_step)
     done = run(tmp_path)
