@@ -13,7 +13,14 @@ HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax"}
 
 @pytest.mark.parametrize(
     "module",
-    ["jaxmtrl.rollout.worker", "jaxmtrl.envs.toy", "jaxmtrl.config.loading", "jaxmtrl.metrics", "jaxmtrl.progress"],
+    [
+        "jaxmtrl.rollout.worker",
+        "jaxmtrl.envs.toy",
+        "jaxmtrl.envs.alfworld.environment",
+        "jaxmtrl.config.loading",
+        "jaxmtrl.metrics",
+        "jaxmtrl.progress",
+    ],
 )
 def test_a_fresh_interpreter_stays_without_jax(module):
     program = f"import sys, {module}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from jaxmtrl.envs.alfworld.environment import AlfworldOptions
 from jaxmtrl.envs.options import describe_options
 from jaxmtrl.envs.textworld import TextWorldOptions
 from jaxmtrl.envs.toy import ToyOptions
 
-_OPTIONS = {"jaxmtrl.envs.textworld:make": TextWorldOptions, "jaxmtrl.envs.toy:make": ToyOptions}
+_OPTIONS = {
+    "jaxmtrl.envs.textworld:make": TextWorldOptions,
+    "jaxmtrl.envs.alfworld:make": AlfworldOptions,
+    "jaxmtrl.envs.toy:make": ToyOptions,
+}
 
 
 def describe_environments() -> str:

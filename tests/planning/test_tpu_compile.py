@@ -66,21 +66,39 @@ def planned(name: str, topology: str, *overrides: str):
     return make_plan(config, parse_topology(topology), source=name, formula=False, action_share=0.1)
 
 
-def test_a_small_plan_compiles_and_fits():
+def small_plan(*overrides: str):
     """A small model in place of Qwen2.5-1.5B on v5e:2x4, slots, mesh and algorithm as configured."""
     sizes = {"layers": 2, "embed": 512, "heads": 4, "kv_heads": 2, "head_dim": 128, "mlp": 1024}
     small = [f"model.{name}={size}" for name, size in sizes.items()]
-    made = planned(
-        "qwen2.5_1.5b_v5e-8",
-        "v5e:2x4",
-        'model.from_pretrained=""',
-        *small,
-        "text.vocab_size=8192",
-        "batching.row_length=1024",
-    )
+    sizes_of_text = ("text.vocab_size=8192", "batching.row_length=1024")
+    made = planned("qwen2.5_1.5b_v5e-8", "v5e:2x4", 'model.from_pretrained=""', *small, *sizes_of_text, *overrides)
     assert made.memory is not None and made.fits, made
-    assert made.memory.update.traffic, "FSDP gathers weights"
-    assert not made.memory.decode.traffic or made.memory.decode.received < made.memory.sampler, "decode gathers none"
+    return made.memory
+
+
+def test_a_small_plan_compiles_and_fits():
+    memory = small_plan()
+    assert memory.update.traffic, "FSDP gathers weights"
+    assert not memory.decode.traffic or memory.decode.received < memory.sampler, "decode gathers none"
+
+
+@pytest.mark.slow
+def test_offloaded_block_inputs_leave_the_chip():
+    """Two layers of [rows, 1024, 512] in bf16 a micro-batch wait in the host's memory, and no longer on the chip."""
+    kept, sent = (small_plan(f"model.remat={remat}").update for remat in ("block", "offload"))
+    assert kept.host == 0
+    assert sent.host >= 2 * 1024 * 512 * 2
+    assert sent.temporaries <= kept.temporaries
+
+
+@pytest.mark.slow
+def test_moments_of_eight_bits_and_moments_on_the_host_take_less_of_a_chip():
+    """Of 8 bytes a parameter for two moments in f32, eight bits leave about 2 and the host none."""
+    whole, eight, away = (
+        small_plan(f"optimizer.{setting}").update.arguments for setting in ("name=adamw", "name=adamw8", "memory=host")
+    )
+    assert eight < whole and away < whole
+    assert (whole - eight) / (whole - away) == pytest.approx(0.74, abs=0.1)
 
 
 @pytest.mark.slow

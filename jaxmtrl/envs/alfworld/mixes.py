@@ -1,0 +1,75 @@
+"""Mixes of task types: the named ones, how many tasks each type gets, and the order they come in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from jaxmtrl.envs.alfworld.games import KINDS
+from jaxmtrl.fields import nearest, show
+
+OTHERS = "others"  # in weights: an equal part of this for every type that is not named
+MIXES: dict[str, dict[str, float]] = {
+    "single": {"pick_and_place_simple": 1},
+    "four": {
+        "look_at_obj_in_light": 1,
+        "pick_clean_then_place_in_recep": 1,
+        "pick_heat_then_place_in_recep": 1,
+        "pick_cool_then_place_in_recep": 1,
+    },
+    "six": dict.fromkeys(KINDS, 1),
+}
+
+
+def shares(weights: Mapping[str, float]) -> dict[str, float]:
+    """Task type -> its part of all tasks, in the order of `KINDS`; types that get none are left out.
+
+    Args:
+        weights: sound ones, of task types and `OTHERS`; only their ratios count.
+    """
+    unnamed = [kind for kind in KINDS if kind not in weights]
+    each = weights.get(OTHERS, 0) / max(len(unnamed), 1)
+    whole = sum(weights.values())
+    found = {kind: weights.get(kind, each) / whole for kind in KINDS}
+    return {kind: share for kind, share in found.items() if share > 0}
+
+
+def apportion(parts: Mapping[str, float], count: int) -> dict[str, int]:
+    """Whole numbers that add up to `count` and are nearest to the parts: the largest remainders are rounded up.
+
+    Args:
+        parts: of 1, by task type; of equal remainders the earlier type's is taken to be larger.
+    """
+    wanted = {kind: part * count for kind, part in parts.items()}
+    counts = {kind: math.floor(number) for kind, number in wanted.items()}
+    left = count - sum(counts.values())
+    # rounded, so that 0.1 * 3 and 0.3 of equal parts do not differ in their last digit
+    by_remainder = sorted(parts, key=lambda kind: -round(wanted[kind] - counts[kind], 9))
+    return {kind: number + (kind in by_remainder[:left]) for kind, number in counts.items()}
+
+
+def interleave(counts: Mapping[str, int]) -> list[str]:
+    """Every type as often as `counts` says, spread evenly, so that the first tasks of a split are mixed like all."""
+    spread = [
+        ((turn + 0.5) / number, rank, kind)
+        for rank, (kind, number) in enumerate(counts.items())
+        for turn in range(number)
+    ]
+    return [kind for _, _, kind in sorted(spread)]
+
+
+def weight_mistakes(place: str, weights: Mapping[str, float]) -> list[str]:
+    """What is wrong with weights, a sentence each; `place` is their dotted path."""
+    mistakes = []
+    for name, weight in weights.items():
+        if name not in (*KINDS, OTHERS):
+            near = nearest(name, KINDS)
+            hint = f"did you mean {near}?" if near else f"they are {', '.join(KINDS)}, and {OTHERS} for all unnamed."
+            mistakes.append(f"{place}: {show(name)} is no task type; {hint}")
+        if not (weight >= 0 and math.isfinite(weight)):
+            mistakes.append(f"{place}.{name} must be a number of at least 0, got {weight:g}.")
+    if OTHERS in weights and set(KINDS) <= set(weights):
+        mistakes.append(f"{place}: {OTHERS} means nothing where all six task types are named; remove it.")
+    if not mistakes and not any(weights.values()):
+        mistakes.append(f"{place} are all 0; give at least one task type a weight.")
+    return mistakes
