@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -23,27 +24,33 @@ from jaxmtrl.parallel.mesh import make_mesh
 SECTION = ModelSection(layers=2, embed=32, heads=4, kv_heads=2, head_dim=8, mlp=64, remat="none")
 LORA = LoraSection(rank=4, frozen="nf4", dropout=0.5, targets=("query", "value", "down"))
 NETWORK = Network.from_section(SECTION, 64, "float32", LORA)
+OPTIMIZER = make_optimizer(
+    OptimizerSection(eps=0.1), NETWORK, learning_rate=1.0, critic_learning_rate=0.0, total_steps=9, warmup_steps=0
+)
 ROWS = [[12, 9], [17], [7, 7, 7], [24], [10], [14, 8], [9], [13]]
+
+
+@functools.cache  # it keeps what it has compiled
+def learner_on(shape: tuple[int, int, int]) -> Learner:
+    mesh = make_mesh(*shape, devices=jax.devices()[: math.prod(shape)])
+    placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_base(NETWORK, mesh))
+    return Learner(
+        NETWORK,
+        mesh,
+        optimizers={"sft": OPTIMIZER},
+        algorithm=AlgorithmSection(),
+        temperature=1.0,
+        base=jax.jit(NETWORK.init_base, out_shardings=placed)(jax.random.key(0)),
+    )
 
 
 def imitate(shape: tuple[int, int, int], seed: int | None, epochs: int = 1, *, step: int = 0, copies: int = 1):
     """SFT steps on a mesh; the state before and after, and the base, which stays as it was."""
     mesh = make_mesh(*shape, devices=jax.devices()[: math.prod(shape)])
-    optimizer = make_optimizer(
-        OptimizerSection(eps=0.1), NETWORK, learning_rate=1.0, critic_learning_rate=0.0, total_steps=9, warmup_steps=0
-    )
-    placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_base(NETWORK, mesh))
-    base = jax.jit(NETWORK.init_base, out_shardings=placed)(jax.random.key(0))
-    learner = Learner(
-        NETWORK,
-        mesh,
-        optimizers={"sft": optimizer},
-        algorithm=AlgorithmSection(),
-        temperature=1.0,
-        base=base,
-        dropout_seed=seed,
-    )
-    state = init_state(NETWORK, optimizer, mesh, jax.random.key(0))
+    learner = learner_on(shape)
+    learner.dropout_seed = seed
+    base = learner._base
+    state = init_state(NETWORK, OPTIMIZER, mesh, jax.random.key(0))
     state = dataclasses.replace(state, step=jax.device_put(np.int32(step), state.step.sharding))
     before = jax.tree.map(np.array, (state, base))
     fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]

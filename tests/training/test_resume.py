@@ -179,7 +179,7 @@ def test_evaluate_names_what_is_missing(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_with_rows_and_checkpoint_named(tmp_path):
-    done = run(tmp_path, "sft.learning_rate=1e30", "evaluation.splits={}")
+    done = run(tmp_path, "pretrain.plays=0", "sft.learning_rate=1e30", "evaluation.splits={}")
     assert done.returncode == 2
     dumps = list((tmp_path / "tiny").glob("nonfinite_step*.npz"))
     assert len(dumps) == 1 and str(dumps[0]) in done.stderr and "Last good checkpoint" in done.stderr
@@ -190,7 +190,8 @@ def test_a_loss_that_is_not_finite_stops_with_rows_and_checkpoint_named(tmp_path
 
 def test_overlap_trains_to_the_end(tmp_path):
     """Play one update behind: every batch but the first comes from weights one update old."""
-    done = run(tmp_path, "rollout.overlap=true", "algorithm.importance_cap=2", "evaluation.splits={}")
+    only_rl = ("pretrain.plays=0", "sft.demonstrations=0", "evaluation.splits={}")
+    done = run(tmp_path, "rollout.overlap=true", "algorithm.importance_cap=2", *only_rl)
     assert done.returncode == 0, done.stderr
     records = [line for line in lines(tmp_path / "tiny" / "metrics.jsonl") if line["stage"] == "rl"]
     assert len(records) == 4
