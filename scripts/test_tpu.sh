@@ -3,6 +3,7 @@
 #
 #   bash scripts/test_tpu.sh                 what every check runs: kernels and one small plan (tests marked tpu_compile)
 #   bash scripts/test_tpu.sh --all           the configs of configs/tpu too: minutes each, up to 20 GiB of memory
+#   bash scripts/test_tpu.sh --fetch         only gets the compiler
 #   bash scripts/test_tpu.sh -k kernel       arguments go on to pytest
 #
 # The compiler, libtpu, is unpacked beside the environment and not into it: where it can be imported, jax looks for TPUs.
@@ -36,4 +37,5 @@ if [ ! -d "$library/libtpu" ]; then
         --target "$library.part" "libtpu==$version"
     mv "$library.part" "$library"
 fi
+[ "${1:-}" != --fetch ] || exit 0
 PYTHONPATH="$library${PYTHONPATH:+:$PYTHONPATH}" "$venv/bin/python" -m pytest -n 0 -m "$marks" "$@"

@@ -117,9 +117,9 @@ def test_the_learner_takes_what_is_named_and_what_suits_the_device():
     assert kinds == {"auto": "flash", "xla": "blocks", "splash": "splash"}
 
 
-@pytest.mark.parametrize("tokens", [5, 64, 65, 300, 700])
+@pytest.mark.parametrize("tokens", [5, 65, 300])
 def test_blocks_need_not_divide_a_row(tokens):
-    """One block of 5 or 64 tokens, two of 33, four of 75 or 175; numbers and gradients."""
+    """One block of 5 tokens, two of 33, four of 75; numbers and gradients."""
     *parts, _ = packed(3, tokens=tokens)
     arrays = (*parts, jnp.asarray(np.arange(tokens) * 7 // tokens + np.zeros((3, 1)), jnp.int32))
     np.testing.assert_allclose(attend_rows(*arrays, FLASH), attend_rows(*arrays), atol=2e-5)
