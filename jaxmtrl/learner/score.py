@@ -129,7 +129,7 @@ def _chunked_head(
     convert: Any = jax.closure_convert  # whose annotation says object
     read_with, weights = convert(read, parts[0][0], parts[1][0])
     used = -(-jnp.max(jnp.sum(live, axis=1, dtype=jnp.int32)) // CHUNK_COLUMNS)
-    scored = _read_chunks(read_with, weights, *parts, used)
+    scored: Any = _read_chunks(read_with, weights, *parts, used)
     logprobs, entropies = (part.swapaxes(0, 1).reshape(chosen.shape) for part in scored)
     return logprobs, entropies
 
