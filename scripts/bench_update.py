@@ -61,7 +61,7 @@ def best_row_length(lengths: list[int]) -> int:
     return min(range(shortest, 2 * shortest + 1, 64), key=columns)
 
 
-def main() -> int:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", metavar="PYTHON", help="interpreter with torch and transformers")
     parser.add_argument("--episodes", metavar="FILE", help=".npz of update_episodes.py")
@@ -80,7 +80,11 @@ def main() -> int:
     parser.add_argument("--columns", type=int, default=UpdateWork.columns)
     parser.add_argument("--layers", type=int, default=Shape.layers, help="fewer for a quick look")
     parser.add_argument("--vocab", type=int, default=Shape.vocab)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
     shape = Shape(layers=given.layers, vocab=given.vocab)
     dense = UpdateWork(rows=given.rows, columns=given.columns, micro_rows=given.micro_rows)
     works = {"dense": (dense, given.columns)} if "dense" in given.kinds else {}
