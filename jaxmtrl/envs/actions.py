@@ -7,6 +7,10 @@ from __future__ import annotations
 
 REFUSED = "That is not a command."
 UNTAGGED = "No command was found; end with <action>the command</action>."
+THINK = (  # of the option `think`
+    "the command is what stands in the last <action>...</action> of an answer, the rest is thought; the system prompt "
+    "should say so"
+)
 _OPEN, _CLOSE = "<action>", "</action>"
 _MAX_CHARACTERS = 200
 

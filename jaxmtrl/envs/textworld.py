@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from jaxmtrl.envs.actions import THINK, with_tags
 from jaxmtrl.envs.base import Split
 from jaxmtrl.envs.options import read_options
 from jaxmtrl.envs.textworld_games import GameSpec, build_games, is_made, level_sizes, read_info
@@ -66,6 +67,7 @@ class TextWorldOptions:
         bool,
         Field(description="follow the game's state, by which algorithm gigpo knows turns that began alike (slower)"),
     ] = False
+    think: Annotated[bool, Field(description=THINK)] = False
     reward: Annotated[
         Literal["score", "progress"],
         Field(description="score: the game's own; progress: half of it, and half for the steps on the way to win"),
@@ -110,6 +112,7 @@ class TextWorldEnvironment:
                 inventory=options.show_inventory,
                 description=options.show_description,
                 track_state=options.track_state,
+                think=options.think,
             ),
             options.invalid_action_penalty,
             pay_progress=options.reward == "progress",
@@ -126,7 +129,8 @@ class TextWorldEnvironment:
 
     def expert_actions(self, task: Task) -> Sequence[str] | None:
         """The walkthrough that made the game. Raises EnvironmentFailure if the game has not been made."""
-        return read_info(task.payload["path"]).walkthrough
+        commands = read_info(task.payload["path"]).walkthrough
+        return [with_tags(command) for command in commands] if self._options.think else commands
 
     def prepare(self, tasks: Sequence[Task], report: Callable[[int, int], None]) -> None:
         """Builds the games that are missing.

@@ -12,10 +12,10 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from jaxmtrl.envs.actions import REFUSED, UNTAGGED, tagged_action, with_tags
 from jaxmtrl.envs.textworld_games import GameInfo, read_info
 from jaxmtrl.types import StepResult, Task
 
-REFUSED = "That is not a command."
 _MAX_BYTES = 198  # the interpreter cuts longer input
 # Whitelist: NUL and backslash hot keys hang the interpreter, '.' and ',' and line breaks chain commands.
 _PLAIN = re.compile(r"[A-Za-z0-9' -]+")
@@ -42,6 +42,7 @@ class View:
     inventory: bool  # say what is carried after every command
     description: bool  # describe the room after every command
     track_state: bool = False  # be able to name the state of the game
+    think: bool = False  # the command stands between tags
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,10 @@ class TextWorldEnv:
         if self._over or self._game is None:
             raise RuntimeError("the game is over; call reset")
         self._steps += 1
-        command = action.strip()
+        text = tagged_action(action) if self._view.think else action
+        if text is None:
+            return self._result(self._compose(UNTAGGED), None)
+        command = text.strip()
         if refuses(command, goal_hidden=not self._view.full_objective):
             return self._result(self._compose(REFUSED), None)
         screen = read_screen(self._game.send(command))
@@ -250,7 +254,10 @@ class TextWorldEnv:
 
     def admissible(self) -> list[str]:
         """The commands that would change something now, as `View.admissible` lists them; none if it is off."""
-        return self._game.admissible() if self._game is not None and not self._over and self._view.admissible else []
+        if self._game is None or self._over or not self._view.admissible:
+            return []
+        listed = self._game.admissible()
+        return [with_tags(command) for command in listed] if self._view.think else listed
 
     def state(self) -> str:
         """All that is true in the game now: where everything is, what is open or locked; "" where it is not tracked."""

@@ -17,10 +17,11 @@ import pytest
 pytest.importorskip("jericho")
 pytest.importorskip("tatsu")
 
+from jaxmtrl.envs.actions import REFUSED, UNTAGGED, with_tags
 from jaxmtrl.envs.help import describe_environments
 from jaxmtrl.envs.textworld import SplitOptions, TextWorldOptions, make
 from jaxmtrl.envs.textworld_games import GameSpec, build_games, is_made, level_sizes, read_info
-from jaxmtrl.envs.textworld_player import REFUSED, TextWorldEnv, read_screen, refuses
+from jaxmtrl.envs.textworld_player import TextWorldEnv, read_screen, refuses
 from jaxmtrl.errors import ConfigError, EnvironmentFailure
 from jaxmtrl.types import Task
 
@@ -345,6 +346,21 @@ def test_admissible_actions_are_what_is_listed_and_none_after_the_end(custom):
     assert make(options).make_env().admissible() == []
 
 
+def test_where_it_thinks_the_command_stands_between_tags(custom):
+    _, options = custom
+    plain, thinking = make(options), make({**options, "think": True, "show_admissible": True})
+    task = plain.split("heldout").tasks[0]
+    commands, actions = plain.expert_actions(task), thinking.expert_actions(task)
+    assert actions == [with_tags(command) for command in commands]
+    env = thinking.make_env()
+    assert with_tags(commands[0]) in [env.reset(task), *env.admissible()]
+    env.close()
+    thoughts = [commands[0], f"First <action>{commands[0]}</action>", *actions[1:]]
+    observations, results = play(thinking, task, thoughts)
+    assert observations[1].startswith(UNTAGGED) and results[0].metrics["invalid_action"] == 1.0
+    assert results[-1].success and len(results) == len(commands) + 1
+
+
 def test_plain_names_have_one_digit(cache):
     options = {**custom_options(cache), "theme": "plain", "splits": {"train": SPLITS["train"]}}
     environment = make(options)
@@ -483,6 +499,17 @@ def test_a_game_is_the_one_that_textworld_itself_would_make(custom, tmp_path):
     assert json.loads(out.splitlines()[-1]) == read_info(str(ours)).__dict__
     assert ours.read_bytes() == theirs.read_bytes()
     assert ours.with_suffix(".json").read_text() == theirs.with_suffix(".json").read_text()
+
+
+def test_a_seed_is_the_same_game_as_on_textworlds_command_line(custom, tmp_path):
+    """The Python interface's defaults give other games for the same seed; the study made its games by `tw-make`."""
+    theirs = tmp_path / "102.z8"
+    sizes = ["--world-size", "2", "--nb-objects", "3", "--quest-length", "4", "--theme", "basic"]
+    maker = Path(sys.executable).with_name("tw-make")
+    run = [maker, "custom", *sizes, "--seed", "102", "--output", theirs, "--silent"]
+    subprocess.run(run, check=True, capture_output=True)
+    ours = Path(custom[0].split("train").tasks[1].payload["path"])
+    assert ours.read_bytes() == theirs.read_bytes()
 
 
 def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):

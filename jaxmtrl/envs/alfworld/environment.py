@@ -15,12 +15,13 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from jaxmtrl.envs.actions import with_tags
+from jaxmtrl.envs.actions import THINK, with_tags
 from jaxmtrl.envs.alfworld.draws import Draws
 from jaxmtrl.envs.alfworld.mixes import MIXES, apportion, interleave, shares, weight_mistakes
 from jaxmtrl.envs.alfworld.naming import CLASSIC, MODERN
 from jaxmtrl.envs.alfworld.planner import plan
 from jaxmtrl.envs.alfworld.player import AlfworldEnv, Games, Rules
+from jaxmtrl.envs.alfworld.search import search
 from jaxmtrl.envs.base import Split
 from jaxmtrl.envs.options import read_options
 from jaxmtrl.errors import ConfigError
@@ -99,13 +100,14 @@ class AlfworldOptions:
         ),
     ] = None
     show_admissible: Annotated[bool, Field(description="list the commands that would change something")] = False
-    think: Annotated[
-        bool,
+    expert: Annotated[
+        Literal["planner", "searching"],
         Field(
-            description="the command is what stands in the last <action>...</action> of an answer, the rest is "
-            "thought; the system prompt should say so"
+            description="whose play is shown; planner: the shortest, by one who knows where everything is; searching: "
+            "by one who looks in likely places first, and the planner's where that takes more than max_steps"
         ),
-    ] = False
+    ] = "planner"
+    think: Annotated[bool, Field(description=THINK)] = False
     reward: Annotated[
         Literal["score", "progress"],
         Field(description="score: 1 for winning; progress: half of it, and half for the steps on the way to win"),
@@ -161,8 +163,11 @@ class AlfworldEnvironment:
         )
 
     def expert_actions(self, task: Task) -> Sequence[str] | None:
-        """The fewest commands that win, as an answer of the policy would have them."""
-        commands = plan(self._games.open(task))
+        """Commands that win, as an answer of the policy would have them."""
+        world = self._games.open(task)
+        commands = search(world) if self._options.expert == "searching" else None
+        if commands is None or len(commands) > task.payload["max_steps"]:
+            commands = plan(world)
         return [with_tags(command) for command in commands] if commands and self._options.think else commands
 
     def prepare(self, tasks: Sequence[Task], report: Callable[[int, int], None]) -> None:

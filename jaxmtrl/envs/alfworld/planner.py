@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from jaxmtrl.envs.alfworld.engine import World
 from jaxmtrl.envs.alfworld.goal import Block, ObjectNeed
@@ -32,19 +33,44 @@ def plan(world: World) -> list[str] | None:
     """
     if world.won:
         return []
-    place = _place_block(world.scene.blocks)
-    lamp = _light_blocks(world.scene.blocks)
+    place, light = _errands(world.scene.blocks)
+    return _best(_place(world, place) if place is not None else _light(world, *light))
+
+
+def plan_first_errand(world: World) -> list[str] | None:
+    """The same for a part of the goal: one thing of two is where it must be, or what the light must fall on is in the
+    hand. None where the goal has no such part, too.
+    """
+    place, light = _errands(world.scene.blocks)
     if place is not None:
-        walks = _place(world, place)
-    elif lamp is not None:
-        walks = _light(world, *lamp)
-    else:
-        raise EnvironmentFailure(
-            "The game's goal is neither to put one or two things somewhere nor to hold one under a light, so there is "
-            "no expert for it; play it without."
-        )
+        part = replace(place, objects=place.objects[:1], inside=place.inside[:1], distinct=())
+        return _best(_place(world, part)) if len(place.objects) > 1 else None
+    need, lamp = light
+    return _best(
+        walk
+        for thing in need.candidates
+        for walk in _prepare([Walk(world)], thing, need.state & ~world.states[thing], lamp.receptacles[0].candidates[0])
+    )
+
+
+def _best(walks: Iterable[Walk]) -> list[str] | None:
+    """The commands of the shortest walk, the first of equals."""
     best = min(walks, key=lambda walk: len(walk.steps), default=None)
     return None if best is None else best.commands()
+
+
+def _errands(blocks: tuple[Block, ...]) -> tuple[Block, None] | tuple[None, tuple[ObjectNeed, Block]]:
+    """What to bring where; or what to hold, and the block of the lamp that must be on here."""
+    place = _place_block(blocks)
+    if place is not None:
+        return place, None
+    light = _light_blocks(blocks)
+    if light is not None:
+        return None, light
+    raise EnvironmentFailure(
+        "The game's goal is neither to put one or two things somewhere nor to hold one under a light, so there is no "
+        "expert for it; play it without."
+    )
 
 
 def _place_block(blocks: tuple[Block, ...]) -> Block | None:

@@ -82,6 +82,11 @@ def can_lie(kind: str, receptacle: str) -> bool:
     return kind in tables().can_contain.get(receptacle, ()) or receptacle in STANDS.get(kind, ())
 
 
+def usual_number(receptacle: str) -> float:
+    """About how many things lie in a receptacle of this class in the published training games."""
+    return _USUAL.get(receptacle, _ELSEWHERE)
+
+
 def furnish(scene: Scene, need: Need, draws: Draws, *, receptacles: int, distractors: int, colocated: bool) -> Room:
     """Draws a room of `scene` in which the task can be done.
 
@@ -190,14 +195,14 @@ class _Filler:
             self._lay(need.target, places, cools=True)
 
     def _lay(self, kind: str, places: Sequence[Receptacle], cools: bool = False) -> None:
-        holder = self._draws.weighted(places, [_USUAL.get(place.kind, _ELSEWHERE) for place in places])
+        holder = self._draws.weighted(places, [usual_number(place.kind) for place in places])
         self._inside[holder.id] += 1
         x, y, z = holder.position
         spot = (x + self._draws.below(61) - 30, y + self._draws.below(21), z + self._draws.below(61) - 30)
         self._add(Thing(kind, spot, holder, holder.stand, cool=cools and holder.kind == "Fridge"))
 
     def _has_space(self, place: Receptacle) -> bool:
-        return self._inside[place.id] < max(1, int(_FULL * _USUAL.get(place.kind, _ELSEWHERE)))
+        return self._inside[place.id] < max(1, int(_FULL * usual_number(place.kind)))
 
     def stand(self, kind: str, location: Location) -> None:
         """Has an object stand about, out of everything."""
