@@ -43,10 +43,10 @@ def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def run_and_kill(folder: Path, *, after_step: int) -> None:
+def run_and_kill(folder: Path, *overrides: str, after_step: int) -> None:
     """Starts the run and kills it with all it started once `after_step` is in the metrics."""
     process = subprocess.Popen(
-        command(folder),
+        command(folder, *overrides),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -118,6 +118,19 @@ def test_a_killed_run_ends_bit_equal(straight, tmp_path, after_step):
     assert sorted(episodes[0]) == sorted(episodes[1])
     results = [json.loads((folder / "tiny" / "result.json").read_text()) for folder in (tmp_path, straight)]
     assert results[0]["splits"] == results[1]["splits"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("override", ["optimizer.memory=host", "optimizer.name=adamw8"])
+def test_a_killed_run_ends_bit_equal_wherever_and_however_its_moments_are_kept(tmp_path, override):
+    folders = [tmp_path / "straight", tmp_path / "killed"]
+    run_and_kill(folders[1], override, after_step=7)
+    for folder in folders:
+        done = run(folder, override)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert_the_policy_moved(folders[0])
+    for one, other in zip(*(arrays(folder) for folder in folders), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_kl_weight_follows_its_target_and_is_logged(straight):
