@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from jaxmtrl.envs.actions import THINK, with_tags
 from jaxmtrl.envs.base import Split
 from jaxmtrl.envs.options import read_options
+from jaxmtrl.envs.state_template import OBSERVATION
 from jaxmtrl.envs.textworld_games import GameSpec, build_games, is_made, level_sizes, read_info
 from jaxmtrl.envs.textworld_player import TextWorldEnv, View
 from jaxmtrl.errors import ConfigError
@@ -55,6 +56,7 @@ class TextWorldOptions:
     splits: Annotated[dict[str, SplitOptions], Field(description="seed ranges by name; empty: the study's")] = Field(
         default_factory=dict
     )
+    observation: Annotated[Literal["text", "state"], Field(description=OBSERVATION)] = "text"
     show_objective: Annotated[
         Literal["full", "hidden"], Field(description="full: every step to win; hidden: only the last one")
     ] = "full"
@@ -113,6 +115,7 @@ class TextWorldEnvironment:
                 description=options.show_description,
                 track_state=options.track_state,
                 think=options.think,
+                template=options.observation == "state",
             ),
             options.invalid_action_penalty,
             pay_progress=options.reward == "progress",
@@ -245,6 +248,12 @@ def _mistakes(options: TextWorldOptions, splits: Mapping[str, SplitOptions]) -> 
             f"env.options.theme {options.theme} means nothing with env.options.games: simple, whose names are fixed; "
             "remove it."
         )
+    for field in ("show_inventory", "show_description"):
+        if options.observation == "state" and getattr(options, field):
+            mistakes.append(
+                f"env.options.{field} means nothing with env.options.observation: state, which tells it anyway; "
+                "remove it."
+            )
     for (name, one), (other_name, other) in itertools.combinations(splits.items(), 2):
         shared = set(_seeds(one)) & set(_seeds(other)) if _level(options, one) == _level(options, other) else set()
         if shared:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from jaxmtrl.envs.actions import REFUSED, UNTAGGED, tagged_action, with_tags
+from jaxmtrl.envs.state_template import Surroundings, state_text
 from jaxmtrl.envs.textworld_games import GameInfo, read_info
+from jaxmtrl.envs.textworld_surroundings import surroundings
 from jaxmtrl.types import StepResult, Task
 
 _MAX_BYTES = 198  # the interpreter cuts longer input
@@ -43,6 +45,7 @@ class View:
     description: bool  # describe the room after every command
     track_state: bool = False  # be able to name the state of the game
     think: bool = False  # the command stands between tags
+    template: bool = False  # every observation tells room, items, what is carried, ways out, goal and feedback
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ class _Interpreter(Protocol):
     def admissible(self) -> list[str]: ...
     def remaining(self) -> int: ...
     def state(self) -> str: ...
+    def surroundings(self) -> Surroundings: ...
     def close(self) -> None: ...
 
 
@@ -146,6 +150,9 @@ class _Jericho:
 
     def state(self) -> str:
         return ""  # the interpreter's own hash of its objects does not change in games made by TextWorld
+
+    def surroundings(self) -> Surroundings:
+        raise NotImplementedError("only TextWorld's tracker knows what is there")
 
     def close(self) -> None:
         self._frotz.close()
@@ -191,6 +198,12 @@ class _TextWorld:
     def state(self) -> str:
         return "; ".join(sorted(str(fact) for fact in self._state["facts"]))
 
+    def surroundings(self) -> Surroundings:
+        facts = self._state["facts"]
+        return surroundings(
+            (fact.name, tuple((argument.name, argument.type) for argument in fact.arguments)) for fact in facts
+        )
+
     def close(self) -> None:
         self._env.close()
 
@@ -223,7 +236,8 @@ class TextWorldEnv:
         self._info: GameInfo = read_info(path)
         self._max_steps: int = task.payload["max_steps"]
         self._steps = self._score = self._moves = 0
-        tracked = self._view.admissible or self._pay_progress or self._view.track_state
+        view = self._view
+        tracked = view.admissible or self._pay_progress or view.track_state or view.template
         self._game = _TextWorld(path, plan=self._pay_progress) if tracked else _Jericho(path)
         opening = self._game.restart()
         self._whole, self._progress = self._game.remaining() if self._pay_progress else 0, 0.0
@@ -235,8 +249,10 @@ class TextWorldEnv:
             self._game.send("tw-extra-infos description")
         self._moves = room.moves or 0
         self._over = False
-        goal = self._info.objective if self._view.full_objective else self._info.goal
-        return self._compose(f"Goal: {goal}", room.text, carried)
+        self._goal = self._info.objective if self._view.full_objective else self._info.goal
+        if self._view.template:
+            return self._compose("")
+        return self._compose(f"Goal: {self._goal}", room.text, carried)
 
     def step(self, action: str) -> StepResult:
         if self._over or self._game is None:
@@ -270,8 +286,11 @@ class TextWorldEnv:
             self._game = None
 
     def _compose(self, *parts: str) -> str:
-        """The parts that say something, and the list of admissible commands where it is shown."""
-        listed = self._game.admissible() if self._game is not None and self._view.admissible else []
+        """The parts that say something, or the state with them as feedback; and the admissible commands if shown."""
+        assert self._game is not None
+        listed = self._game.admissible() if self._view.admissible else []
+        if self._view.template:
+            parts = (state_text(self._game.surroundings(), goal=self._goal, feedback="\n".join(parts)),)
         return "\n".join([*filter(None, parts), *(["You can: " + "; ".join(listed) + "."] if listed else [])])
 
     def _progressed(self, won: bool) -> float:

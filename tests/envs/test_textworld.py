@@ -161,6 +161,7 @@ def test_help_lists_every_option_of_the_environments():
     [
         ({"invalid_action_penalty": 0.09}, "0.09 times max_steps 12 must stay below 1 with reward score"),
         ({"invalid_action_penalty": 0.05, "reward": "progress"}, "below 0.5 with reward progress.*0.033 would do"),
+        ({"observation": "state", "show_inventory": True}, "show_inventory means nothing with .* state"),
         ({"games": "simple", "theme": "plain"}, "theme plain means nothing with env.options.games: simple"),
     ],
 )
@@ -344,6 +345,20 @@ def test_admissible_actions_are_what_is_listed_and_none_after_the_end(custom):
     assert env.admissible() == []
     env.close()
     assert make(options).make_env().admissible() == []
+
+
+def test_observations_by_the_template_tell_the_state_and_what_the_command_did(custom):
+    _, options = custom
+    environment = make({**options, "observation": "state", "show_admissible": True})
+    task = environment.split("heldout").tasks[0]
+    observations, results = play(environment, task, ["xyzzy", *environment.expert_actions(task)])
+    labels = ["[Room]", "[Items]", "[Inventory]", "[Exits]", "[Goal]"]
+    for turn, observation in enumerate(observations):
+        starts = [line.split()[0] for line in observation.splitlines()]
+        assert starts == labels + ["[Feedback]"] * (turn > 0) + ["You"]
+        assert observation.splitlines()[4] == observations[0].splitlines()[4]
+    assert "[Feedback] That's not a verb I recognise." in observations[1]
+    assert "[Inventory] Z-key" in "\n".join(observations[2:]) and results[-1].success
 
 
 def test_where_it_thinks_the_command_stands_between_tags(custom):

@@ -24,6 +24,7 @@ from jaxmtrl.envs.alfworld.player import AlfworldEnv, Games, Rules
 from jaxmtrl.envs.alfworld.search import search
 from jaxmtrl.envs.base import Split
 from jaxmtrl.envs.options import read_options
+from jaxmtrl.envs.state_template import OBSERVATION
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.types import Task
 
@@ -99,6 +100,7 @@ class AlfworldOptions:
             "2.1.1; none: modern, and published games as their files have it"
         ),
     ] = None
+    observation: Annotated[Literal["text", "state"], Field(description=OBSERVATION)] = "text"
     show_admissible: Annotated[bool, Field(description="list the commands that would change something")] = False
     expert: Annotated[
         Literal["planner", "searching"],
@@ -159,6 +161,7 @@ class AlfworldEnvironment:
                 think=options.think,
                 pay_progress=options.reward == "progress",
                 invalid_action_penalty=options.invalid_action_penalty,
+                template=options.observation == "state",
             ),
         )
 

@@ -14,6 +14,7 @@ from jaxmtrl.envs.alfworld.generator import complexity, generate
 from jaxmtrl.envs.alfworld.naming import NOTHING_HAPPENS, Wording
 from jaxmtrl.envs.alfworld.planner import plan
 from jaxmtrl.envs.alfworld.problem import read_problem
+from jaxmtrl.envs.state_template import Surroundings, state_text
 from jaxmtrl.types import StepResult, Task
 
 _ONLY_LOOKING = ("look", "inventory", "help", "examine")  # understood, but they change nothing
@@ -61,6 +62,7 @@ class Rules:
     think: bool  # the command stands between tags
     pay_progress: bool  # half of the reward is for getting nearer
     invalid_action_penalty: float  # taken from the reward of an action at which nothing happens
+    template: bool = False  # every observation tells place, items, what is carried, ways, goal and feedback
 
 
 class AlfworldEnv:
@@ -82,7 +84,7 @@ class AlfworldEnv:
         self._steps, self._over, self._progress = 0, False, 0.0
         self._whole = len(plan(world) or ()) if self._rules.pay_progress else 0
         _, around, _ = world.reset().split("\n\n")  # a banner before it, the task behind it
-        return self._compose(f"Goal: {world.scene.task}.", around)
+        return self._compose("") if self._rules.template else self._compose(f"Goal: {world.scene.task}.", around)
 
     def step(self, action: str) -> StepResult:
         world = self._world
@@ -123,8 +125,12 @@ class AlfworldEnv:
         return [command for command in self._world.admissible() if command.split()[0] not in _ONLY_LOOKING]
 
     def _compose(self, *parts: str) -> str:
-        """The parts, and the list of admissible commands where it is shown."""
+        """The parts, or the state with them as feedback; and the list of admissible commands where it is shown."""
+        assert self._world is not None
         listed = self._commands() if self._rules.show_admissible else []
+        if self._rules.template:
+            goal = f"{self._world.scene.task}."
+            parts = (state_text(_surroundings(self._world), goal=goal, feedback="\n".join(parts)),)
         return "\n".join([*parts, *(["You can: " + "; ".join(listed) + "."] if listed else [])])
 
     def _progressed(self) -> float:
@@ -139,7 +145,7 @@ class AlfworldEnv:
         assert self._world is not None
         won = self._world.won
         truncated = self._steps >= self._max_steps and not won
-        observation = answer if won else self._compose(answer)
+        observation = answer if won and not self._rules.template else self._compose(answer)
         self._over = won or truncated
         reward = float(won)
         if self._rules.pay_progress:
@@ -152,3 +158,23 @@ class AlfworldEnv:
             success=won,
             metrics={"invalid_action": float(not valid)},
         )
+
+
+def _surroundings(world: World) -> Surroundings:
+    """What can be seen from where the agent stands; a closed receptacle hides what is in it."""
+    scene = world.scene
+    here = scene.receptacles_at[world.at]
+    items = []
+    for receptacle in here:
+        name = scene.receptacle_names[receptacle]
+        if scene.problem.openable[receptacle]:
+            items.append(f"{name} ({'open' if world.opened[receptacle] else 'closed'})")
+        if world.accessible(receptacle):
+            items += [f"{scene.object_names[thing]} ({name})" for thing in world.contents[receptacle]]
+    ways = [command.removeprefix("go to ") for command in scene.elsewhere[world.at]]
+    return Surroundings(
+        room=", ".join(scene.receptacle_names[receptacle] for receptacle in here) or "middle of the room",
+        items=items,
+        inventory=[scene.object_names[world.held]] if world.held >= 0 else [],
+        exits=ways,
+    )

@@ -216,6 +216,22 @@ def test_who_thinks_marks_the_command():
     assert results[-1].success and not any(result.metrics["invalid_action"] for result in results)
 
 
+def test_observations_by_the_template_tell_the_state_and_what_the_action_did():
+    environment = make({**SMALL, "observation": "state", "show_admissible": True})
+    task = environment.split("train").tasks[0]
+    env = environment.make_env()
+    start = env.reset(task).splitlines()
+    assert start[0] == "[Room] middle of the room" and start[1] == "[Items] nothing" and len(start) == 6
+    assert "cabinet 1" in start[3] and start[3].startswith("[Exits] ") and start[5].startswith("You can: ")
+    there = env.step("go to cabinet 1").observation.splitlines()
+    assert there[:2] == ["[Room] cabinet 1", "[Items] cabinet 1 (closed)"] and "cabinet 1" not in there[3]
+    opened = env.step("open cabinet 1").observation.splitlines()
+    assert opened[1].startswith("[Items] cabinet 1 (open), ") and "peppershaker 1 (cabinet 1)" in opened[1]
+    taken = env.step("take peppershaker 1 from cabinet 1").observation.splitlines()
+    assert taken[2] == "[Inventory] peppershaker 1" and "peppershaker 1" not in taken[1]
+    assert taken[4] == start[4] and taken[5] == "[Feedback] You pick up the peppershaker 1 from the cabinet 1."
+
+
 def test_the_state_is_where_everything_is_and_not_how_it_came_there():
     environment = make(SMALL)
     task = environment.split("train").tasks[0]
