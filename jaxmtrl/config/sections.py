@@ -239,6 +239,17 @@ class AlgorithmSection:
         Literal["k1", "k2", "k3"],
         setting("estimate of the KL a token; in the loss each has the gradient of the reverse KL"),
     ] = "k1"
+    # what was learnt before
+    ewc_coef: Annotated[
+        NonNegative,
+        setting(
+            "elastic weight consolidation: weight of leaving what counted on earlier levels of the curriculum; costs "
+            "two copies of the policy"
+        ),
+    ] = 0.0
+    ewc_decay: Annotated[
+        Share, setting("share of the earlier levels' importance that is kept when one more has been learnt")
+    ] = 0.9
     # play by older weights
     importance_cap: Annotated[
         float, setting("largest importance weight of what older weights played; 0 gives everything 1", ge=0.0)

@@ -167,3 +167,14 @@ def _check_first_tokens(batch: TokenBatch) -> None:
             f"row {row}, column {column}: an action token begins episode {batch.segment_ids[row, column]}, "
             "so nothing predicts it; a packed episode must begin with its prompt"
         )
+
+
+def take(tree: Any, index: jax.Array) -> Any:
+    """[n, M, T] → [M, T] for every array of the tree."""
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
+
+
+def take_micro_batch(rows: TokenBatch, index: jax.Array) -> TokenBatch:
+    """One micro-batch, [M, T] fields; group_ids stay those of the whole batch."""
+    fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
+    return dataclasses.replace(rows, **{name: take(getattr(rows, name), index) for name in fields})

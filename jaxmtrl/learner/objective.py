@@ -50,6 +50,7 @@ class LossParts:
     kl_reference: jax.Array  # the KL in the loss as algorithm.kl_kind estimates it, nats a token; 0 without
     clip_fraction: jax.Array
     ratio: jax.Array
+    elastic: jax.Array  # penalty of leaving what was important for earlier levels; 0 without
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,10 +17,11 @@ from jaxmtrl.batch import Targets
 from jaxmtrl.config.sections import AlgorithmSection
 from jaxmtrl.learner.device import DeviceBatch
 from jaxmtrl.learner.dials import Dials, constant_dials
+from jaxmtrl.learner.elastic import Anchor, fisher_diagonal
 from jaxmtrl.learner.objective import IMITATION, Kind, Objective
 from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.learner.score import Scores
-from jaxmtrl.learner.state import TrainState, abstract_state, state_shardings
+from jaxmtrl.learner.state import TrainState, abstract_state, params_shardings, state_shardings
 from jaxmtrl.learner.targets import TargetMetrics, make_targets
 from jaxmtrl.learner.update import UpdateMetrics, mean_loss, score_batch, update
 from jaxmtrl.models.decoder import Network
@@ -65,6 +66,17 @@ class Learner:
     def _score(self, base: Any, params: Any, batch: DeviceBatch) -> Scores:
         return score_batch(self._network, {**base, **params}, batch, temperature=self._temperature)
 
+    def fisher(self, params: Any, batch: DeviceBatch) -> Any:
+        """How much each of the policy's parameters counts for the actions of a batch it has played; f32, like them."""
+
+        def run(base: Any, params: Any, batch: DeviceBatch) -> Any:
+            return fisher_diagonal(self._network, params, batch, temperature=self._temperature, base=base)
+
+        def placed() -> Any:
+            return params_shardings(self._network, self._mesh)["policy"]
+
+        return self._call("fisher", run, self._base, params, batch, placed=placed)
+
     def targets(
         self, batch: DeviceBatch, scores: Scores, ref_logprobs: jax.Array | None = None, dials: Dials | None = None
     ) -> tuple[Targets, TargetMetrics]:
@@ -91,6 +103,7 @@ class Learner:
         targets: Targets | None,
         order: np.ndarray,
         dials: Dials | None = None,
+        anchor: Anchor | None = None,
     ) -> tuple[TrainState, UpdateMetrics]:
         """Learns from a batch; `state` is given up (its buffers are reused), also by whoever shares its parameters.
 
@@ -98,12 +111,13 @@ class Learner:
             kind: pretrain and sft take the batch as one optimizer step an epoch, the others as algorithm.minibatches.
             targets: None for pretrain and sft.
             order: i32 [epochs, n], of `device.micro_batch_order`.
+            anchor: what holds the policy; of `fisher` and `elastic.consolidated`.
         """
         noise = None
         if self.dropout_seed is not None:
             noise = jax.device_put(jax.random.key(self.dropout_seed), replicated(self._mesh))
         placed = jax.device_put(order, replicated(self._mesh))
-        args = (state, batch, targets, placed, self._placed(dials), self._base, noise)
+        args = (state, batch, targets, placed, self._placed(dials), self._base, noise, anchor)
         return self._update(kind, *args)(*args)
 
     def planned(self, kind: Kind, batch: DeviceBatch) -> Any:
@@ -226,6 +240,8 @@ def named(metrics: UpdateMetrics | TargetMetrics, kind: Kind, algorithm: Algorit
             "policy/first_clip_fraction": host.first_clip_fraction,
             "policy/ratio_mean": parts.ratio,
         }
+        if algorithm.ewc_coef > 0:
+            numbers |= {"loss/elastic": parts.elastic}
     if kind == "critic" or (kind == "policy" and algorithm.name == "ppo"):
         numbers |= {"loss/value": parts.value_loss}
     return {name: float(number) for name, number in numbers.items()}

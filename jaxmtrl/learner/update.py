@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import optax
 
 from jaxmtrl.batch import Targets, TokenBatch
-from jaxmtrl.learner.device import DeviceBatch
+from jaxmtrl.learner.device import DeviceBatch, take, take_micro_batch
 from jaxmtrl.learner.dials import Dials
+from jaxmtrl.learner.elastic import Anchor, pull
 from jaxmtrl.learner.objective import LossParts, Objective, Weights, zero_parts
 from jaxmtrl.learner.optimizer import Optimizer
 from jaxmtrl.learner.score import Scores, score
@@ -52,7 +53,7 @@ def score_batch(network: Network, params: Any, batch: DeviceBatch, *, temperatur
     nothing = jnp.zeros(batch.rows.tokens.shape, jnp.float32)
 
     def body(index: jax.Array, scores: Scores) -> Scores:
-        new = score(network, params, _micro_batch(batch.rows, index), temperature=temperature)
+        new = score(network, params, take_micro_batch(batch.rows, index), temperature=temperature)
         return jax.tree.map(lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, index, 0), scores, new)
 
     return jax.lax.fori_loop(0, batch.used, body, Scores(logprobs=nothing, entropies=nothing, values=nothing))
@@ -63,7 +64,7 @@ def mean_loss(network: Network, objective: Objective, params: Any, batch: Device
     weights = objective.weights(batch.rows, None, jnp.ones(batch.rows.tokens.shape[0], bool))
 
     def body(index: jax.Array, total: jax.Array) -> jax.Array:
-        rows, share = _micro_batch(batch.rows, index), _take(weights, index)
+        rows, share = take_micro_batch(batch.rows, index), take(weights, index)
         return total + objective.loss(network, params, rows, None, share)[0]
 
     return jax.lax.fori_loop(0, batch.used, body, jnp.zeros(()))
@@ -81,6 +82,7 @@ def update(
     dials: Dials | None = None,
     base: Any = None,
     noise: jax.Array | None = None,
+    anchor: Anchor | None = None,
 ) -> tuple[TrainState, UpdateMetrics]:
     """Learns from one batch.
 
@@ -95,6 +97,7 @@ def update(
         dials: None for those of the config.
         base: parameters beside the state's that stay as they are.
         noise: key of dropout, different for every optimizer step and micro-batch; None leaves everything in.
+        anchor: what holds the policy by algorithm.ewc_coef; None lets it go.
     """
 
     def minibatch(state: TrainState, which: tuple[jax.Array, jax.Array]) -> tuple[TrainState, _Step]:
@@ -106,12 +109,14 @@ def update(
 
         def body(place: jax.Array, total: _Accumulated) -> _Accumulated:
             index = micro_batches[place]
-            rows, credit, share = _micro_batch(batch.rows, index), _take(targets, index), _take(weights, index)
+            rows, credit, share = take_micro_batch(batch.rows, index), take(targets, index), take(weights, index)
             key = None if noise is None else jax.random.fold_in(jax.random.fold_in(noise, state.step), index)
             params = {**(base or {}), **state.params}
             return _accumulate(network, objective, params, rows, credit, share, dials, key, index, total)
 
         total = jax.lax.fori_loop(low, high, body, _nothing(objective, state.params))
+        if anchor is not None:
+            total = _held(total, anchor, state.params["policy"], objective.algorithm.ewc_coef)
         norm = optax.tree.norm(total.grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(total.parts.loss)
         taken = finite & jnp.any(objective.learns_from(weights) > 0)
@@ -165,6 +170,14 @@ def _accumulate(
     return _Accumulated(grads=grads, parts=parts, bad_micro_batch=bad)
 
 
+def _held(total: _Accumulated, anchor: Anchor, policy: Any, coef: float) -> _Accumulated:
+    """With the pull of the anchor; once a minibatch, since it is of no episode."""
+    pulled, penalty = pull(anchor, policy, coef)
+    grads = {**total.grads, "policy": jax.tree.map(jnp.add, total.grads["policy"], pulled)}
+    parts = dataclasses.replace(total.parts, loss=total.parts.loss + penalty, elastic=penalty)
+    return dataclasses.replace(total, grads=grads, parts=parts)
+
+
 def _step(optimizer: Optimizer, state: TrainState, grads: Any, norm: jax.Array) -> TrainState:
     params, opt_state = optimizer.step(grads, state.opt_state, state.params, norm=norm)
     return TrainState(params=params, opt_state=opt_state, step=state.step + 1)
@@ -181,14 +194,3 @@ def _summary(steps: _Step) -> UpdateMetrics:
         nonfinite=jnp.sum(bad, dtype=jnp.int32),
         bad_micro_batch=jnp.where(jnp.any(bad), steps.bad_micro_batch[jnp.argmax(bad)], -1),
     )
-
-
-def _take(tree: Any, index: jax.Array) -> Any:
-    """[n, M, T] → [M, T] for every array of the tree."""
-    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
-
-
-def _micro_batch(rows: TokenBatch, index: jax.Array) -> TokenBatch:
-    """One micro-batch, [M, T] fields; group_ids stay those of the whole batch."""
-    fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
-    return dataclasses.replace(rows, **{name: _take(getattr(rows, name), index) for name in fields})
