@@ -13,6 +13,7 @@ from jaxmtrl.learner.objective import Objective
 from jaxmtrl.models import layers
 
 
+@pytest.mark.slow
 def test_a_sound_trainer_passes():
     findings = check_invariance(bench(), sound_gauge(), episodes())
     assert failures(findings) == []

@@ -65,6 +65,7 @@ def test_from_a_folder_to_a_folder(tmp_path):
         export_run(run, tmp_path / "learnt", policy="sft", dtype="float32")
 
 
+@pytest.mark.slow
 def test_adapters_from_a_folder_to_a_folder(tmp_path):
     """QLoRA through every stage: only adapters and the critic's head are kept, and they want the weights they know."""
     source = model_folder.write(tmp_path / "published")
