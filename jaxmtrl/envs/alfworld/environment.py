@@ -101,6 +101,10 @@ class AlfworldOptions:
         ),
     ] = None
     observation: Annotated[Literal["text", "state"], Field(description=OBSERVATION)] = "text"
+    repeat_goal: Annotated[
+        bool,
+        Field(description="the goal ends every observation, instead of beginning the first; state tells it anyway"),
+    ] = False
     show_admissible: Annotated[bool, Field(description="list the commands that would change something")] = False
     expert: Annotated[
         Literal["planner", "searching"],
@@ -161,6 +165,7 @@ class AlfworldEnvironment:
                 think=options.think,
                 pay_progress=options.reward == "progress",
                 invalid_action_penalty=options.invalid_action_penalty,
+                repeat_goal=options.repeat_goal,
                 template=options.observation == "state",
             ),
         )

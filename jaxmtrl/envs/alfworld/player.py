@@ -62,6 +62,7 @@ class Rules:
     think: bool  # the command stands between tags
     pay_progress: bool  # half of the reward is for getting nearer
     invalid_action_penalty: float  # taken from the reward of an action at which nothing happens
+    repeat_goal: bool = False  # the goal stands at the end of every observation, not at the beginning of the first
     template: bool = False  # every observation tells place, items, what is carried, ways, goal and feedback
 
 
@@ -84,7 +85,10 @@ class AlfworldEnv:
         self._steps, self._over, self._progress = 0, False, 0.0
         self._whole = len(plan(world) or ()) if self._rules.pay_progress else 0
         _, around, _ = world.reset().split("\n\n")  # a banner before it, the task behind it
-        return self._compose("") if self._rules.template else self._compose(f"Goal: {world.scene.task}.", around)
+        self._goal = f"Goal: {world.scene.task}."
+        if self._rules.template:
+            return self._compose()
+        return self._compose(around) if self._rules.repeat_goal else self._compose(self._goal, around)
 
     def step(self, action: str) -> StepResult:
         world = self._world
@@ -131,6 +135,8 @@ class AlfworldEnv:
         if self._rules.template:
             goal = f"{self._world.scene.task}."
             parts = (state_text(_surroundings(self._world), goal=goal, feedback="\n".join(parts)),)
+        elif self._rules.repeat_goal:
+            parts = (*parts, self._goal)
         return "\n".join([*parts, *(["You can: " + "; ".join(listed) + "."] if listed else [])])
 
     def _progressed(self) -> float:

@@ -216,6 +216,16 @@ def test_who_thinks_marks_the_command():
     assert results[-1].success and not any(result.metrics["invalid_action"] for result in results)
 
 
+def test_a_repeated_goal_ends_every_observation_before_the_list():
+    environment = make({**SMALL, "repeat_goal": True, "show_admissible": True})
+    task = environment.split("train").tasks[0]
+    env = environment.make_env()
+    first, then = env.reset(task).splitlines(), env.step("go to cabinet 1").observation.splitlines()
+    plain = make(SMALL).make_env().reset(task).splitlines()
+    assert first[:2] == [plain[1], plain[0]] and first[1].startswith("Goal: ") and first[2].startswith("You can: ")
+    assert then[-2] == first[1] and sum(line.startswith("Goal: ") for line in then) == 1
+
+
 def test_observations_by_the_template_tell_the_state_and_what_the_action_did():
     environment = make({**SMALL, "observation": "state", "show_admissible": True})
     task = environment.split("train").tasks[0]
