@@ -22,8 +22,6 @@ from jaxmtrl.curriculum.state import CurriculumState, Step
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.types import Episode, Task
 
-_SAMPLED = 8  # tasks whose expert is asked for before a run begins
-
 
 class Course:
     """A curriculum over the splits of one environment."""
@@ -127,10 +125,24 @@ class Course:
         splits = dict.fromkeys(section.levels[level].evaluate for level in levels_in_reach(section, iterations))
         return [task for split in splits for task in self._tasks[split][: section.evaluation_tasks]]
 
-    def require_experts(self, tasks: Sequence[Task]) -> None:
-        """Finds out now, by the first few tasks, whether a step budget can be set. Raises ConfigError if not."""
-        for task in tasks[:_SAMPLED] if self._section.step_budget else ():
-            self._length(task)
+    def require_experts(self, made: Sequence[Task]) -> None:
+        """Finds out now, by one task of every split, whether a step budget can be set.
+
+        Args:
+            made: tasks that the environment has made; others are not asked for.
+
+        Raises:
+            ConfigError: there is no expert.
+        """
+        known = {task.id for task in made}
+        for split in self._trained_splits() if self._section.step_budget else ():
+            for task in [task for task in self._tasks[split] if task.id in known][:1]:
+                self._length(task)
+
+    def _trained_splits(self) -> list[str]:
+        section = self._section
+        own = [level.train for level in section.levels.values()] or list(self._own)
+        return [*own, section.core_split] if section.core_split else own
 
     def _portions(self, state: CurriculumState) -> list[Portion]:
         section, own = self._section, self._own

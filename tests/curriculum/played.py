@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 from jaxmtrl.curriculum.history import Score
 from jaxmtrl.curriculum.mixture import Drawn
 from jaxmtrl.curriculum.plan import Plan
 from jaxmtrl.envs.base import Split
-from jaxmtrl.evaluation import wilson_interval
 from jaxmtrl.types import Episode, EpisodeStop, Task
 
 
@@ -26,7 +26,11 @@ class Result:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        return wilson_interval(self.wins, self.n)
+        """Wilson's interval, as `evaluation` has it, which is not imported here because it starts jax."""
+        n, p, spread = self.n, self.success, 1.959964**2 / self.n if self.n else 0.0
+        half = sqrt(spread * (p * (1 - p) + spread / 4))
+        low, high = (p + spread / 2 - half) / (1 + spread), (p + spread / 2 + half) / (1 + spread)
+        return (max(0.0, low), min(1.0, high)) if n else (0.0, 1.0)
 
 
 def score(wins: int, n: int = 100, iteration: int = 0) -> Score:

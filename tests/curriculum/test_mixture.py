@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from played import tasks
 
@@ -73,6 +73,7 @@ def batches(count: int, iterations: int, *, seed: int = 0, through_json: bool = 
     return found
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 3))
 def test_no_task_comes_twice_before_all_of_its_split_came(count, iterations, seed):
     for split, its_tasks in SPLITS.items():

@@ -58,6 +58,11 @@ def test_the_alarm_says_where_and_what_to_do():
     assert "n 100); raise curriculum.replay_share" in found.sentence()
 
 
+def test_a_long_history_keeps_its_newest_scores():
+    kept = history(*range(KEPT + 3))
+    assert [s.success for s in kept.scores] == [each / 100 for each in range(3, KEPT + 3)]
+
+
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=3 * KEPT))
 def test_a_history_is_bounded_and_remembers_its_best(wins):
     kept = history(*wins)
