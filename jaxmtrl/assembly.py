@@ -14,6 +14,8 @@ from jax.sharding import Mesh
 from jaxmtrl.batch import as_text
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.sections import BatchingSection, Config
+from jaxmtrl.curriculum.course import Course
+from jaxmtrl.curriculum.opening import open_course
 from jaxmtrl.devices import check_devices, check_hosts, mesh_of
 from jaxmtrl.envs.base import Environment, ask, load_environment
 from jaxmtrl.errors import ConfigError, EnvironmentFailure, TokenizerError
@@ -28,7 +30,7 @@ from jaxmtrl.parallel.mesh import sampling_mesh
 from jaxmtrl.pretrained import frozen_base, keep_text, read_text
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player, SlotEngine
-from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore
+from jaxmtrl.rollout.demonstrate import explore
 from jaxmtrl.rollout.pack import pack, packing_efficiency
 from jaxmtrl.rollout.pool import EnvPool, MultiprocessPool
 from jaxmtrl.rollout.timeline import NO_TIMELINE, WEIGHTS, Timeline
@@ -40,8 +42,7 @@ from jaxmtrl.text import tokenizer as tokenizers
 from jaxmtrl.text.template import ChatTemplate, audit, chatml
 from jaxmtrl.text.tokenizer import Tokenizer
 from jaxmtrl.types import Episode, Task
-
-_TOKENIZER_GAMES = 512  # games whose text is enough to train a tokenizer on
+from jaxmtrl.vocabulary import make_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class Parts:
 
     environment: Environment
     train_tasks: Sequence[Task]
+    course: Course | None  # None without a curriculum
     tokenizer: Tokenizer
     template: ChatTemplate
     network: Network
@@ -112,6 +114,7 @@ def check(config: Config, *, training: bool = False) -> Environment:
     tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")
     for name, count in config.evaluation.splits.items():
         tasks_of(environment, name, count, f"evaluation.splits.{name}")
+    open_course(config.curriculum, config.env.train_split, environment)
     return environment
 
 
@@ -121,6 +124,7 @@ class Stage:
 
     environment: Environment
     train_tasks: Sequence[Task]
+    course: Course | None
     pool: EnvPool
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -169,8 +173,11 @@ def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training
     """Makes games, environment processes, tokenizer and template. Arguments and errors are those of `assemble`."""
     environment = check(config)
     train_tasks = environment.split(config.env.train_split).tasks
-    played = tasks_in_use(config, train_tasks) if training else []
-    prepare(environment, [*played, *tasks_evaluated(config, environment)], progress)
+    course = open_course(config.curriculum, config.env.train_split, environment) if training else None
+    played = tasks_in_use(config, train_tasks, course) if training else []
+    prepare(environment, [*played, *tasks_evaluated(config, environment, course)], progress)
+    if course is not None:
+        course.require_experts(played)
     pool = make_pool(config)
     try:
         if training and config.algorithm.name == "gigpo":
@@ -193,7 +200,14 @@ def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training
     except BaseException:
         pool.close()
         raise
-    return Stage(environment=environment, train_tasks=train_tasks, pool=pool, tokenizer=tokenizer, template=template)
+    return Stage(
+        environment=environment,
+        train_tasks=train_tasks,
+        course=course,
+        pool=pool,
+        tokenizer=tokenizer,
+        template=template,
+    )
 
 
 def make_pool(config: Config) -> EnvPool:
@@ -261,6 +275,7 @@ def _compiled_parts(
     return Parts(
         environment=stage.environment,
         train_tasks=stage.train_tasks,
+        course=stage.course,
         tokenizer=stage.tokenizer,
         template=stage.template,
         network=network,
@@ -353,35 +368,3 @@ def params_at_end_of(
     """The parameters that a run kept when a stage had ended, placed. Raises CheckpointError if they cannot be read."""
     abstract = abstract_state(network, optimizers["sft"], mesh)
     return stage_ends.arrays(STAGES.index(stage), {"params": abstract.params})["params"]
-
-
-def make_tokenizer(
-    config: Config, folder: RunFolder, environment: Environment, pool: EnvPool, tasks: Sequence[Task]
-) -> Tokenizer:
-    """The run's tokenizer: read from its folder, or made once, of the text of the first `tasks`, and written there."""
-    if (folder.tokenizer / tokenizers.FILE_NAME).exists():
-        return tokenizers.load(folder.tokenizer)
-    if config.text.tokenizer == "byte":
-        tokenizer = tokenizers.byte_tokenizer()
-    else:
-        texts = game_texts(environment, pool, tasks[:_TOKENIZER_GAMES])
-        tokenizer = tokenizers.train_bpe([config.text.system_prompt, *texts], config.text.vocab_size)
-    tokenizer.save(folder.tokenizer)
-    return tokenizer
-
-
-def game_texts(environment: Environment, pool: EnvPool, tasks: Sequence[Task]) -> list[str]:
-    """What is said in games: the expert's plays where there is an expert, else first observations."""
-    if tasks and ask("asking for an expert", lambda: environment.expert_actions(tasks[0])) is not None:
-        plays: list[list[ScriptedTurn]] = demonstrate(environment, pool, tasks)
-        return [text for turns in plays for turn in turns for text in (turn.observation, turn.action)]
-    texts, open_ = [], set(range(len(tasks)))
-    for index in open_:
-        pool.reset(index, tasks[index])
-    while open_:
-        for event in pool.receive(None):
-            if event.episode in open_:
-                texts.append((event.episode, event.observation))
-                open_.discard(event.episode)
-                pool.release(event.episode)
-    return [text for _, text in sorted(texts)]

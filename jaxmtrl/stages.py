@@ -37,4 +37,5 @@ class Position:
     best_epoch: int = 0  # of SFT, by validation loss
     best_loss: float | None = None
     dials: dict = dataclasses.field(default_factory=dict)  # of `learner.dials.DialState`; empty at the start
+    curriculum: dict = dataclasses.field(default_factory=dict)  # of `curriculum.state.CurriculumState`; empty without
     results: dict[str, dict[str, dict]] = dataclasses.field(default_factory=dict)  # split → policy → figures

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxmtrl.config.sections import Config
+from jaxmtrl.curriculum.course import Course
 from jaxmtrl.curriculum.order import task_batch
 from jaxmtrl.envs.base import Environment, ask
 from jaxmtrl.errors import ConfigError
@@ -45,10 +46,22 @@ def tasks_to_learn_from(config: Config, train_tasks: Sequence[Task], stage: str,
     return task_batch(train_tasks, seed=stage_seed(config, stage), first=iteration * count, count=count)
 
 
-def tasks_in_use(config: Config, train_tasks: Sequence[Task]) -> list[Task]:
-    """Every training task that any stage of a run will play, once, in the order of the split."""
+def tasks_in_use(config: Config, train_tasks: Sequence[Task], course: Course | None = None) -> list[Task]:
+    """Every training task that any stage of a run will play, once; with a curriculum, that it may come to.
+
+    Those of the train split stand in its order, or with a curriculum the first ones and then all splits by turns.
+    """
     everything = {task.id for task in train_tasks}
-    used = {task.id for task in train_tasks[: max(config.sft.demonstrations, config.pretrain.plays)]}
+    first = train_tasks[: max(config.sft.demonstrations, config.pretrain.plays)]
+    if course is not None:
+        reached = course.in_reach(
+            seed=config.run.seed,
+            count=config.rl.tasks_per_iteration,
+            warmup=config.critic_warmup.iterations,
+            iterations=config.rl.iterations,
+        )
+        return list({task.id: task for task in (*first, *reached)}.values())
+    used = {task.id for task in first}
     for stage, iterations in (("critic_warmup", config.critic_warmup.iterations), ("rl", config.rl.iterations)):
         for iteration in range(iterations):
             if len(used) == len(everything):
@@ -57,9 +70,11 @@ def tasks_in_use(config: Config, train_tasks: Sequence[Task]) -> list[Task]:
     return [task for task in train_tasks if task.id in used]
 
 
-def tasks_evaluated(config: Config, environment: Environment) -> list[Task]:
-    """The tasks of all splits that are evaluated after the stages."""
-    return [task for name, count in config.evaluation.splits.items() for task in environment.split(name).tasks[:count]]
+def tasks_evaluated(config: Config, environment: Environment, course: Course | None = None) -> list[Task]:
+    """The tasks of all splits that are evaluated after the stages, and on the way by a curriculum."""
+    splits = config.evaluation.splits
+    fixed = [task for name, count in splits.items() for task in environment.split(name).tasks[:count]]
+    return [*fixed, *(course.evaluated(config.rl.iterations) if course else [])]
 
 
 def _is_list(tasks: object) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -18,10 +18,12 @@ import numpy as np
 from jaxmtrl.assembly import Parts, assemble, check, params_at_end_of
 from jaxmtrl.batch import TokenBatch
 from jaxmtrl.checkpoint import Checkpoints
+from jaxmtrl.coach import Coach
 from jaxmtrl.config.lint import advice
 from jaxmtrl.config.sections import Config, PretrainSection, SftSection
 from jaxmtrl.errors import NonFiniteError
-from jaxmtrl.evaluation import SplitResult, episode_metrics, evaluate, run_result, success_table
+from jaxmtrl.evaluation import episode_metrics, run_result, success_table
+from jaxmtrl.examiner import Examiner
 from jaxmtrl.examples import demonstrations, random_plays
 from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, save_micro_batch
 from jaxmtrl.learner.dials import Dials, DialState
@@ -40,7 +42,7 @@ from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.rollout.timeline import LEARNER
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.stages import DONE, EVALUATED, KINDS, RATES, STAGES, Position
-from jaxmtrl.tasks import stage_seed, tasks_to_learn_from
+from jaxmtrl.tasks import stage_seed
 from jaxmtrl.types import Episode
 
 
@@ -57,6 +59,8 @@ class Trainer:
         self._dials = DialState()
         self._began = time.monotonic()
         self._restore()
+        self._coach = Coach(config, parts.train_tasks, parts.course, self.position.curriculum, progress.message)
+        self._examiner = Examiner(config, parts, progress)
         drawn = config.log.tensorboard and parts.hosts.first
         self.metrics = MetricsWriter.resume(folder.path, self.position.step, tensorboard=drawn)
 
@@ -67,7 +71,8 @@ class Trainer:
         for stage in STAGES[reached:]:
             if stage in stages:
                 stages[stage]()
-            self._evaluate(stage)
+            results = self._examiner.at_stage_end(stage, self.state.params, self.position, self.metrics)
+            self.position = dataclasses.replace(self.position, results=results)
             self._next_stage(stage)
         return self._result()
 
@@ -183,7 +188,8 @@ class Trainer:
         }
         every, last = config.evaluation.every, iteration + 1 == iterations
         if stage == "rl" and every and (iteration + 1) % every == 0 and not last:
-            values |= self._glance()
+            values |= self._examiner.glance(self.state.params, self.position.step)
+        values |= self._follow_curriculum(stage, iteration + 1, episodes, last=last)
         self._finish_iteration(stage, values, episodes, force=last)
         self.progress.advance(
             1,
@@ -192,10 +198,20 @@ class Trainer:
             tokens_per_s=values["speed/tokens_per_s"],
         )
 
+    def _follow_curriculum(
+        self, stage: str, finished: int, episodes: Sequence[Episode], *, last: bool
+    ) -> dict[str, float]:
+        values = self._coach.learnt(stage, episodes, finished)
+        due = {} if last else self._coach.due(stage, finished)
+        if due:
+            figures = self._examiner.played(due, self.state.params, self.position.step)
+            self._coach.evaluated(figures, finished)
+        return values | self._coach.metrics(finished)
+
     def _play(self, stage: str, iteration: int) -> list[Episode]:
         """One batch of training episodes by the weights that the engine holds."""
         config, parts = self.config, self.parts
-        tasks = tasks_to_learn_from(config, parts.train_tasks, stage, iteration)
+        tasks = self._coach.tasks(stage, iteration)
         seed = (*stage_seed(config, stage), iteration)
         plays = seeded_plays(tasks, group_size=config.algorithm.group_size, seed=seed)
         limit = config.batching.row_length - 1  # the last column is for the bootstrap value
@@ -250,47 +266,6 @@ class Trainer:
         stage = "untrained" if kind == "base" else "sft"
         return params_at_end_of(stage, self.stage_ends, parts.network, parts.optimizers, parts.mesh)["policy"]
 
-    def _evaluate(self, stage: str) -> None:
-        """Plays the evaluation splits with the stage's policy, unless that was done already."""
-        splits = self.config.evaluation.splits
-        if stage not in EVALUATED or not splits or (stage == "pretrain" and not self.config.pretrain.plays):
-            return
-        self.progress.stage(f"evaluate {stage}", total=sum(splits.values()))
-        kept: list[dict] = []
-
-        def report(split: str, episode: Episode) -> None:
-            self.progress.advance(1)
-            if episode.group < self.config.log.episodes:  # the first tasks, whichever game ends first
-                kept.append(episode_record(episode, step=self.position.step, stage=f"evaluate_{stage}", split=split))
-
-        figures = self._played(splits, report)
-        results = {split: dict(self.position.results.get(split, {})) for split in splits}
-        for split, figure in figures.items():
-            results[split][stage] = figure.as_dict()
-            low, high = figure.ci95
-            self.progress.message(f"{stage} on {split}: success {figure.success:.3f} [{low:.3f}, {high:.3f}]")
-        self.metrics.episodes(kept)
-        self.position = dataclasses.replace(self.position, results=results)
-
-    def _glance(self) -> dict[str, float]:
-        """Success of the policy under training on the first evaluation split."""
-        figures = self._played(dict(list(self.config.evaluation.splits.items())[:1]), None)
-        return {f"evaluation/{split}_success": figure.success for split, figure in figures.items()}
-
-    def _played(
-        self, splits: Mapping[str, int], report: Callable[[str, Episode], None] | None
-    ) -> dict[str, SplitResult]:
-        """What the policy as it is now does on some splits."""
-        self.parts.load(self.state.params, self.position.step)
-        return evaluate(
-            self.parts.player,
-            self.parts.environment,
-            splits,
-            temperature=self.config.evaluation.temperature,
-            seed=self.config.run.seed,
-            report=report,
-        )
-
     # What survives.
 
     def _finish_iteration(
@@ -301,7 +276,7 @@ class Trainer:
         self.metrics.write(self.position.step, stage, values)
         sampled = sorted(episodes, key=lambda episode: not episode.failed)[: self.config.log.episodes]
         self.metrics.episodes(
-            episode_record(episode, step=self.position.step, stage=stage, split=self.config.env.train_split)
+            episode_record(episode, step=self.position.step, stage=stage, split=self._coach.split_of(episode.group))
             for episode in sampled
         )
         if force or self.position.iteration % self.config.checkpoint.every == 0:
@@ -325,7 +300,7 @@ class Trainer:
     def _save(self) -> None:
         began, self._began = self._began, time.monotonic()
         wall_s, dials = self.position.wall_s + self._began - began, dataclasses.asdict(self._dials)
-        self.position = dataclasses.replace(self.position, wall_s=wall_s, dials=dials)
+        self.position = dataclasses.replace(self.position, wall_s=wall_s, dials=dials, curriculum=self._coach.saved)
         arrays = {"state": self.state} | ({"best": self._best} if self._best is not None else {})
         position = dataclasses.asdict(self.position) | {"has_best": self._best is not None}
         self.checkpoints.save(self._checkpoint_number(), arrays, position)

@@ -13,6 +13,7 @@ import sys
 import time
 
 from jaxmtrl.config.loading import load_config
+from jaxmtrl.curriculum.opening import open_course
 from jaxmtrl.envs.base import load_environment
 from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.tasks import tasks_evaluated, tasks_in_use, tasks_of
@@ -53,7 +54,8 @@ def main() -> int:
             ]
         else:
             train_tasks = environment.split(config.env.train_split).tasks
-            tasks = [*tasks_in_use(config, train_tasks), *tasks_evaluated(config, environment)]
+            course = open_course(config.curriculum, config.env.train_split, environment)
+            tasks = [*tasks_in_use(config, train_tasks, course), *tasks_evaluated(config, environment, course)]
         environment.prepare(tasks, _reporter(every_s=5.0))
     except JaxmtrlError as err:
         print(f"error: {err}", file=sys.stderr)

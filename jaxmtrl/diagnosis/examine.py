@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from jaxmtrl.assembly import check, make_tokenizer
+from jaxmtrl.assembly import check
 from jaxmtrl.config.sections import Config
 from jaxmtrl.diagnosis.bench import Bench, Rehearsal, make_bench, rehearse
 from jaxmtrl.diagnosis.compiled import check_compiled
@@ -40,6 +40,7 @@ from jaxmtrl.text import tokenizer as tokenizers
 from jaxmtrl.text.template import ChatTemplate, chatml
 from jaxmtrl.text.tokenizer import Tokenizer
 from jaxmtrl.types import Task
+from jaxmtrl.vocabulary import make_tokenizer
 
 TASKS = 2  # of a split
 _TURNS = 3  # that the small cache has room for, if the config's has

@@ -1,0 +1,69 @@
+"""Plays evaluations in the course of a run: all splits when a stage has ended, some of them on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxmtrl.assembly import Parts
+from jaxmtrl.config.sections import Config
+from jaxmtrl.evaluation import SplitResult, evaluate
+from jaxmtrl.metrics import MetricsWriter
+from jaxmtrl.progress import Progress
+from jaxmtrl.rollout.record import episode_record
+from jaxmtrl.stages import EVALUATED, Position
+from jaxmtrl.types import Episode
+
+
+class Examiner:
+    """Loads weights into the sampler and has them play splits."""
+
+    def __init__(self, config: Config, parts: Parts, progress: Progress):
+        self._config, self._parts, self._progress = config, parts, progress
+
+    def at_stage_end(
+        self, stage: str, params: Any, position: Position, metrics: MetricsWriter
+    ) -> dict[str, dict[str, dict]]:
+        """The position's results with those of a stage's policy; as they were if the stage has none of its own."""
+        splits = self._config.evaluation.splits
+        if stage not in EVALUATED or not splits or (stage == "pretrain" and not self._config.pretrain.plays):
+            return position.results
+        self._progress.stage(f"evaluate {stage}", total=sum(splits.values()))
+        kept: list[dict] = []
+
+        def report(split: str, episode: Episode) -> None:
+            self._progress.advance(1)
+            if episode.group < self._config.log.episodes:  # the first tasks, whichever game ends first
+                kept.append(episode_record(episode, step=position.step, stage=f"evaluate_{stage}", split=split))
+
+        figures = self.played(splits, params, position.step, report)
+        results = {split: dict(position.results.get(split, {})) for split in splits}
+        for split, figure in figures.items():
+            results[split][stage] = figure.as_dict()
+            low, high = figure.ci95
+            self._progress.message(f"{stage} on {split}: success {figure.success:.3f} [{low:.3f}, {high:.3f}]")
+        metrics.episodes(kept)
+        return results
+
+    def glance(self, params: Any, step: int) -> dict[str, float]:
+        """Success of the policy under training on the first evaluation split."""
+        figures = self.played(dict(list(self._config.evaluation.splits.items())[:1]), params, step)
+        return {f"evaluation/{split}_success": figure.success for split, figure in figures.items()}
+
+    def played(
+        self,
+        splits: Mapping[str, int],
+        params: Any,
+        step: int,
+        report: Callable[[str, Episode], None] | None = None,
+    ) -> dict[str, SplitResult]:
+        """What a policy does on some splits."""
+        self._parts.load(params, step)
+        return evaluate(
+            self._parts.player,
+            self._parts.environment,
+            splits,
+            temperature=self._config.evaluation.temperature,
+            seed=self._config.run.seed,
+            report=report,
+        )

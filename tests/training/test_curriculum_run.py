@@ -1,0 +1,61 @@
+"""A run with a curriculum: levels follow evaluations, games are cut, and a killed run goes on as it would have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_runs import arrays, lines, run, run_and_kill
+
+# The policy learns next to nothing at this size, so that it falls from the second level to the first.
+COURSE = [
+    "curriculum.levels.one={train: train, evaluate: heldout}",
+    "curriculum.levels.two={train: harder, evaluate: heldout}",
+    "curriculum.start=two",
+    "curriculum.every=1",
+    "curriculum.confirmations=1",
+    "curriculum.stay=2",
+    "curriculum.evaluation_tasks=4",
+    "curriculum.step_budget=true",
+    "curriculum.budget_every=1",
+    "curriculum.replay_share=0.3",
+    "curriculum.regression_every=1",
+    "evaluation.splits={}",
+    "rl.iterations=6",
+]
+
+
+def course_of(folder: Path) -> list[dict[str, float]]:
+    """The curriculum's curves, an iteration each."""
+    return [
+        {name: value for name, value in line.items() if name.startswith("curriculum/")}
+        for line in lines(folder / "tiny" / "metrics.jsonl")
+        if line["stage"] == "rl"
+    ]
+
+
+def test_levels_follow_what_is_evaluated_and_tasks_follow_levels(tmp_path):
+    done = run(tmp_path, *COURSE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    curves = course_of(tmp_path)
+    levels = [curve["curriculum/level"] for curve in curves]
+    assert len(levels) == 6 and levels[-1] == 0 and max(levels) == 1
+    assert "one" in done.stdout
+    splits = [line["split"] for line in lines(tmp_path / "tiny" / "episodes.jsonl") if line["stage"] == "rl"]
+    assert {"train", "harder"} <= set(splits)
+    factors = [curve["curriculum/step_factor"] for curve in curves]
+    assert factors[0] != factors[-1]
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_with_its_curriculum(tmp_path):
+    folders = [tmp_path / "straight", tmp_path / "killed"]
+    run_and_kill(folders[1], *COURSE, after_step=8)
+    for folder in folders:
+        done = run(folder, *COURSE)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "resuming" in done.stdout
+    assert course_of(folders[0]) == course_of(folders[1])
+    for one, other in zip(*(arrays(folder) for folder in folders), strict=True):
+        np.testing.assert_array_equal(one, other)
