@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-_ROUNDING = 1e-9  # 1.1 * 10 is a little more than 11
+_ROUNDING = 1e-9  # 25 * 2.2 is a little more than 55
 
 
 def steps_for(optimal: int, factor: float, own: int) -> int:

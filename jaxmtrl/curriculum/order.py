@@ -18,8 +18,8 @@ def task_batch(tasks: Sequence[Task], *, seed: Sequence[int], first: int, count:
         count: tasks to draw; may exceed the number of tasks.
     """
     chosen: list[Task] = []
-    for index in range(first, first + count):
-        epoch, place = divmod(index, len(tasks))
+    while len(chosen) < count:
+        epoch, place = divmod(first + len(chosen), len(tasks))
         order = np.random.default_rng((*seed, 0x7A5C, epoch)).permutation(len(tasks))
-        chosen.append(tasks[order[place]])
+        chosen += [tasks[index] for index in order[place : place + count - len(chosen)]]
     return chosen

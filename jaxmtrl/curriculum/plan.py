@@ -45,7 +45,7 @@ class Plan:
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Success by role where a batch has several, under the names it is logged by."""
-        roles = list(dict.fromkeys(drawn.role for drawn in self.drawn))
+        roles: list[Role] = list(dict.fromkeys(drawn.role for drawn in self.drawn))
         won = {role: self.outcomes(episodes, roles=[role]) for role in roles}
         return {
             f"curriculum/{role}_success": sum(won[role]) / len(won[role])

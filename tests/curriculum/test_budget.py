@@ -18,7 +18,7 @@ RULE = {"change": 0.25, "tighten_above": 0.75, "loosen_below": 0.4, "least": 1.2
         (4, 2.0, 7, 7),  # the game's own limit
         (4, 1.25, 12, 5),
         (4, 1.3, 12, 6),  # 5.2
-        (10, 1.1, 24, 11),  # 11.000000000000002 to a computer
+        (25, 2.2, 60, 55),  # 55.00000000000001 to a computer
         (4, 1.0, 12, 4),
         (4, 4.0, 12, 12),
         (9, 2.0, 8, 8),  # an expert who does not get there in time

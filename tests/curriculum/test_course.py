@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from played import Result, Shelf, episode, played, tasks
 
 from jaxmtrl.config.curriculum_section import CurriculumSection, LevelSection
+from jaxmtrl.curriculum.adaptation import streak_after
 from jaxmtrl.curriculum.course import Course
 from jaxmtrl.curriculum.opening import open_course
 from jaxmtrl.curriculum.state import CurriculumState
@@ -194,17 +195,20 @@ def test_another_level_has_its_budget_anew():
         "curriculum: steps a command 1.5 → 1.25",
         "curriculum: level small → medium after 10 iterations of it",
     ]
+    assert through(course(**fields), wins, until=13, training=0.8)[0].factor is None, (
+        "decided before its four iterations"
+    )
+    assert through(course(**fields), wins, until=14, training=0.8)[0].factor == 1.5
 
 
 def test_replays_and_failed_episodes_do_not_count_for_the_budget():
     plan = course(levels=LEVELS, step_budget=True)
     batch = plan.plan(at("medium", "small"), seed=0, iteration=0, count=20)
-    episodes = [
-        episode(group, success=one.role == "replay", failed=group % 2 == 0) for group, one in enumerate(batch.drawn)
-    ]
+    own = [group for group, one in enumerate(batch.drawn) if one.role == "own"]
+    episodes = played(batch, lambda group, one: one.role == "replay" or group == own[0])
+    episodes[own[1]] = episode(own[1], success=True, failed=True)
     state = plan.after_iteration(batch, episodes, 1).state
-    wanted = sum(one.role != "replay" for one in batch.drawn[1::2])
-    assert (state.wins, state.games) == (0, wanted)
+    assert len(own) == 18 and (state.wins, state.games) == (1, 17)
 
 
 def test_mastery_for_three_iterations_raises_the_level():
@@ -226,6 +230,13 @@ def test_mastery_tightens_the_budget_sooner_than_its_turn():
     state, _, messages = through(course(**fields), {}, until=9, training=0.85)
     assert (state.factor, state.factor_since, len(messages)) == (1.25, 9, 2)
     assert messages[0].endswith("2 → 1.5 (success above 0.8 in 3 iterations of training)")
+    assert through(course(**fields), {}, until=5, training=0.85)[0].factor == 1.5
+
+
+def test_a_streak_is_broken_by_play_and_not_by_its_absence():
+    assert streak_after(2, [True] * 5, above=0.8) == 3
+    assert streak_after(2, [True] * 4 + [False], above=0.8) == 0
+    assert streak_after(2, [], above=0.8) == 2
 
 
 def test_a_mastered_part_of_a_mixture_is_sampled_less_until_it_is_not():

@@ -76,8 +76,9 @@ def batches(count: int, iterations: int, *, seed: int = 0, through_json: bool = 
 @settings(max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 3))
 def test_no_task_comes_twice_before_all_of_its_split_came(count, iterations, seed):
+    everything = [one for batch in batches(count, iterations, seed=seed) for one in batch]
     for split, its_tasks in SPLITS.items():
-        drawn = [one.task.id for batch in batches(count, iterations, seed=seed) for one in batch if one.split == split]
+        drawn = [one.task.id for one in everything if one.split == split]
         assert max(Counter(drawn).values(), default=0) - (min(Counter(drawn).values()) if len(drawn) else 0) <= 1
         assert len(set(drawn)) == min(len(drawn), len(its_tasks))
 
@@ -95,7 +96,7 @@ def test_batches_are_a_function_of_the_seed_and_the_iteration():
     assert batches(12, 6) == batches(12, 6, through_json=True)
     assert batches(12, 6) != batches(12, 6, seed=1)
     roles = [one.role for one in batches(40, 1)[0]]
-    assert roles != sorted(roles), "the parts of a batch lie one after the other"
+    assert sum(a != b for a, b in zip(roles, roles[1:])) > 1, "the parts of a batch lie one after the other"
 
 
 def test_splits_of_one_size_have_orders_of_their_own():

@@ -45,6 +45,10 @@ def test_a_budget_wants_tasks_that_know_of_steps():
     with pytest.raises(ConfigError, match=r"curriculum.step_budget: got true, and the tasks of split 'train' have no"):
         open_course(CurriculumSection(step_budget=True), "train", Shelf(bare))
     assert open_course(CurriculumSection(core_split="train"), "train", Shelf(bare)) is not None
+    levels = {"one": LevelSection(train="train", evaluate="test")}
+    evaluated = {"train": SPLITS["train"], "test": [dataclasses.replace(task, payload={}) for task in SPLITS["test"]]}
+    section = CurriculumSection(levels=levels, evaluation_tasks=99, step_budget=True)
+    assert open_course(section, "train", Shelf(evaluated)) is not None, "evaluations are not cut"
 
 
 def test_an_expert_that_breaks_is_the_environments_failure():

@@ -23,3 +23,11 @@ def test_other_seeds_draw_other_orders():
     tasks = [Task(id=str(n), seed=n) for n in range(50)]
     orders = {tuple(t.id for t in task_batch(tasks, seed=(a, b), first=0, count=50)) for a in (0, 1) for b in (1, 3)}
     assert len(orders) == 4
+
+
+def test_a_batch_is_a_piece_of_the_order_wherever_it_begins():
+    tasks = [Task(id=str(n), seed=n) for n in range(5)]
+    whole = task_batch(tasks, seed=(4,), first=0, count=23)
+    for first in range(12):
+        for count in range(11):
+            assert task_batch(tasks, seed=(4,), first=first, count=count) == whole[first : first + count]

@@ -91,3 +91,10 @@ def test_a_mixture_makes_its_shares_and_the_splits_come_by_turns():
     found = plan.in_reach(seed=0, count=16, warmup=0, iterations=2)
     assert split_counts(found) == {"a": 6, "b": 18, "core": 8}
     assert [task.id.split("/")[0] for task in found[:6]] == ["a", "b", "core"] * 2
+
+
+def test_a_level_may_have_all_that_a_small_core_leaves_in_one_batch():
+    """A quarter of three tasks is none in some batches."""
+    plan = course(levels=LEVELS, core_split="core")
+    found = plan.in_reach(seed=0, count=3, warmup=0, iterations=1)
+    assert split_counts(found) == {"a": 3, "core": 1}
