@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from jaxmtrl.config.alarms_section import AlarmsSection
 from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.model_section import ModelSection
 from jaxmtrl.config.optimizer_section import OptimizerSection
@@ -365,6 +366,7 @@ class Config:
     sft: Annotated[SftSection, setting("supervised fine-tuning on demonstrations")] = SftSection()
     critic_warmup: Annotated[CriticWarmupSection, setting("the critic before RL")] = CriticWarmupSection()
     rl: Annotated[RlSection, setting("reinforcement learning")] = RlSection()
+    alarms: Annotated[AlarmsSection, setting("trouble in RL, told while it trains")] = AlarmsSection()
     evaluation: Annotated[EvaluationSection, setting("fixed held-out tasks")] = EvaluationSection()
     checkpoint: Annotated[CheckpointSection, setting("what survives a crash")] = CheckpointSection()
     log: Annotated[LogSection, setting("what is written down")] = LogSection()
