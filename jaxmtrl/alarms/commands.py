@@ -67,7 +67,7 @@ def entropy(counts: Counter[str]) -> float:
     total = counts.total()
     if total == 0:
         return math.nan
-    return max(0.0, -sum(n / total * math.log(n / total) for n in counts.values() if n))
+    return max(0.0, -math.fsum(n / total * math.log(n / total) for n in counts.values() if n))
 
 
 def repeats_in_vain(episode: Episode) -> tuple[int, int]:

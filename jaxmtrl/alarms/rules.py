@@ -21,6 +21,8 @@ from jaxmtrl.alarms.cures import CURES, LOOK_AT_STEPS, NO_SCALE, OUT_OF_BOUNDS, 
 from jaxmtrl.alarms.splits import Standing, fall_interval
 from jaxmtrl.config.alarms_section import AlarmName, AlarmsSection
 
+_VERBS_NAMED = 4
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Situation:
@@ -182,7 +184,8 @@ def cross_domain_prior_collapse(now: Situation) -> Symptom | None:
     noise = entropy(now.said) / math.log(turns) if turns > 1 else 1.0
     if success > section.prior_success or min(invalid, began) < section.prior_invalid or noise > section.prior_noise:
         return None
-    most = ", ".join(f"{verb or '(nothing)'} {times / turns:.0%}" for verb, times in now.said.most_common(4))
+    often = sorted(now.said.items(), key=lambda item: (-item[1], item[0]))[:_VERBS_NAMED]
+    most = ", ".join(f"{verb or '(nothing)'} {times / turns:.0%}" for verb, times in often)
     return Symptom(
         seen=f"{invalid:.0%} of turns are not understood and success is {success:.3g}, from the first iterations on; "
         f"its verbs: {most}",

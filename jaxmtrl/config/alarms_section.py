@@ -46,26 +46,28 @@ class AlarmsSection:
         Above0, setting("a fall counts if it is more than so many standard errors of the difference")
     ] = 3.0
     # early collapse
-    early_collapse: Annotated[Reaction, setting("success or return falls soon after RL began")] = "message"
+    early_collapse: Annotated[
+        Reaction, setting("success falls soon after RL began (the return, where nothing is solved)")
+    ] = "message"
     early_iterations: Annotated[Positive, setting("RL iterations in which a collapse is early")] = 20
-    collapse_fall: Annotated[Share, setting("share of the best so far that must be lost")] = 0.33
+    collapse_fall: Annotated[Share, setting("share of the best so far that a collapse has lost")] = 0.33
     # late oscillation
     late_oscillation: Annotated[Reaction, setting("the return swings up and down late in training")] = "message"
     late_from: Annotated[Share, setting("share of rl.iterations from which it is late")] = 0.5
-    swing_window: Annotated[int, setting("RL iterations looked at", ge=4, le=MOST_REMEMBERED)] = 20
-    swings: Annotated[int, setting("alternate swings in them that are an oscillation", ge=2)] = 3
+    swing_window: Annotated[int, setting("RL iterations in which swings are counted", ge=4, le=MOST_REMEMBERED)] = 20
+    swings: Annotated[int, setting("ways up and down, in turn, that are an oscillation", ge=2)] = 3
     swing_errors: Annotated[
         Above0, setting("least size of a swing, in standard errors of an iteration's mean return")
     ] = 4.0
-    swing_least: Annotated[Share, setting("and as a share of the mean return")] = 0.2
+    swing_least: Annotated[Share, setting("least size of a swing, as a share of the mean return")] = 0.2
     variance_low: Annotated[Above0, setting("least variance of scaled returns that the practice notes want")] = 1.0
     variance_high: Annotated[Above0, setting("largest variance of scaled returns that they want")] = 10.0
     # degenerate repetition
     degenerate_repetition: Annotated[
         Reaction, setting("commands that changed nothing are given again, and fewer different ones")
     ] = "message"
-    repetition_rate: Annotated[Share, setting("least share of turns that repeat what was of no use")] = 0.3
-    repetition_rise: Annotated[Share, setting("and how far above the opening it must be")] = 0.1
+    repetition_rate: Annotated[Share, setting("least share of turns that repeat what had changed nothing")] = 0.3
+    repetition_rise: Annotated[Share, setting("how far above the opening that share must be")] = 0.1
     variety_fall: Annotated[
         Share, setting("share of the opening's command entropy or verb coverage that must be lost")
     ] = 0.3
@@ -77,32 +79,40 @@ class AlarmsSection:
         ),
     ] = "message"
     echo_spread_fall: Annotated[
-        Share, setting("share of the opening's deviation of returns within tasks that must be lost")
+        Share, setting("share of the opening's deviation of returns within tasks that a trap has lost")
     ] = 0.5
-    echo_entropy_fall: Annotated[Share, setting("share of the opening's token entropy that must be lost")] = 0.25
+    echo_entropy_fall: Annotated[Share, setting("share of the opening's token entropy that it has lost")] = 0.25
     gradient_spike: Annotated[Above0, setting("a gradient norm spikes at so many times the median before")] = 3.0
     # cross-domain prior collapse
     cross_domain_prior_collapse: Annotated[
         Reaction, setting("the policy came to RL with commands that this environment does not understand")
     ] = "message"
-    prior_invalid: Annotated[Share, setting("least share of turns that are not understood")] = 0.8
-    prior_success: Annotated[Share, setting("largest success")] = 0.02
+    prior_invalid: Annotated[
+        Share, setting("least share of turns that are not understood, in the opening and after it")
+    ] = 0.8
+    prior_success: Annotated[Share, setting("largest success of a policy with foreign words")] = 0.02
     prior_noise: Annotated[
         Share, setting("entropy of its verbs over that of verbs all different, from which it says noise, not words")
     ] = 0.8
     # forgetting
     forgetting: Annotated[Reaction, setting("an evaluated split is solved less often than it once was")] = "message"
     forgetting_drop: Annotated[
-        Share, setting("fall of success that is exceeded, the 95 % interval of the difference above 0")
+        Share, setting("least fall of success since its best; the 95 % interval of the fall must be above 0 too")
     ] = 0.1
     # stalled binary reward
     stalled_binary_reward: Annotated[
         Reaction, setting("no play is rewarded, or plays of every task are rewarded alike, so that nothing is learnt")
     ] = "message"
-    stall_iterations: Annotated[int, setting("successive RL iterations of that", ge=1, le=MOST_REMEMBERED)] = 10
+    stall_iterations: Annotated[
+        int,
+        setting("successive RL iterations without a difference in rewards that are a stall", ge=1, le=MOST_REMEMBERED),
+    ] = 10
     mastered: Annotated[Share, setting("success from which equal rewards are no trouble")] = 0.95
     # what follows by itself
-    kl_from: Annotated[Above0, setting("KL weight with which kl_warm_up begins; the practice notes' value")] = 0.01
+    kl_from: Annotated[
+        Above0,
+        setting("KL weight with which kl_warm_up begins, in place of the algorithm's; the practice notes' value"),
+    ] = 0.01
     kl_to: Annotated[Above0, setting("KL weight to which it grows; the practice notes' value")] = 0.1
     kl_iterations: Annotated[Positive, setting("RL iterations from kl_from to kl_to")] = 100
     scaled_variance: Annotated[
