@@ -17,9 +17,14 @@ class Turned:
     kl_coef: float | None = None
     return_variance: float | None = None  # rewards are scaled so that all returns so far have this variance
 
-    def named(self) -> dict[str, float]:
-        """The metrics of what is turned, for a run that would not log it otherwise."""
-        return {} if self.kl_coef is None else {"kl/coef": self.kl_coef}
+    def named(self, reward_scale: float) -> dict[str, float]:
+        """The metrics of what is turned, for a run that would not log it otherwise.
+
+        Args:
+            reward_scale: what rewards were multiplied by.
+        """
+        kl = {} if self.kl_coef is None else {"kl/coef": self.kl_coef}
+        return kl if self.return_variance is None else {**kl, "return/reward_scale": reward_scale}
 
 
 def turned(section: AlarmsSection, begun: Mapping[str, int], finished: int) -> Turned:

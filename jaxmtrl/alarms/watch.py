@@ -51,8 +51,9 @@ def watch(
     iterations: int,
     reward_scale: float | None,
     tasks: str = "",
+    rl: bool = True,
 ) -> Seen:
-    """One RL iteration: its figures, and the alarms.
+    """One iteration of play: its figures, and in RL the alarms.
 
     An alarm is raised once and then rings until its signs were gone for `calm` iterations; raised again, it is told
     again.
@@ -64,9 +65,10 @@ def watch(
         reward_scale: as for `measure`.
         tasks: what is trained on, for example the level of a curriculum; a change begins the history anew, since
             other tasks are solved more or less often by the same policy.
+        rl: False where play only warms the critic up: there is nothing to judge but what is said.
     """
     seen = measure(section, state, episodes, reward_scale=reward_scale)
-    if not section.on:
+    if not (section.on and rl):
         return seen
     history = state.history if tasks == state.tasks else History()
     look = Look.of(finished, {**metrics, **seen.values})

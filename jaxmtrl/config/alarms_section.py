@@ -47,7 +47,7 @@ class AlarmsSection:
     ] = 3.0
     # early collapse
     early_collapse: Annotated[
-        Reaction, setting("success falls soon after RL began (the return, where nothing is solved)")
+        Reaction, setting("success falls soon after RL began; the return, where nothing is solved")
     ] = "message"
     early_iterations: Annotated[Positive, setting("RL iterations in which a collapse is early")] = 20
     collapse_fall: Annotated[Share, setting("share of the best so far that a collapse has lost")] = 0.33
@@ -87,9 +87,7 @@ class AlarmsSection:
     cross_domain_prior_collapse: Annotated[
         Reaction, setting("the policy came to RL with commands that this environment does not understand")
     ] = "message"
-    prior_invalid: Annotated[
-        Share, setting("least share of turns that are not understood, in the opening and after it")
-    ] = 0.8
+    prior_invalid: Annotated[Share, setting("least share of turns not understood, in the opening and after it")] = 0.8
     prior_success: Annotated[Share, setting("largest success of a policy with foreign words")] = 0.02
     prior_noise: Annotated[
         Share, setting("entropy of its verbs over that of verbs all different, from which it says noise, not words")
@@ -105,15 +103,15 @@ class AlarmsSection:
     ] = "message"
     stall_iterations: Annotated[
         int,
-        setting("successive RL iterations without a difference in rewards that are a stall", ge=1, le=MOST_REMEMBERED),
+        setting("RL iterations in a row that are a stall", ge=1, le=MOST_REMEMBERED),
     ] = 10
     mastered: Annotated[Share, setting("success from which equal rewards are no trouble")] = 0.95
     # what follows by itself
     kl_from: Annotated[
         Above0,
-        setting("KL weight with which kl_warm_up begins, in place of the algorithm's; the practice notes' value"),
+        setting("KL weight with which kl_warm_up begins, as the practice notes have it"),
     ] = 0.01
-    kl_to: Annotated[Above0, setting("KL weight to which it grows; the practice notes' value")] = 0.1
+    kl_to: Annotated[Above0, setting("KL weight to which it grows, as they have it")] = 0.1
     kl_iterations: Annotated[Positive, setting("RL iterations from kl_from to kl_to")] = 100
     scaled_variance: Annotated[
         Above0,

@@ -62,6 +62,14 @@ def test_switched_off_it_measures_and_remembers_nothing_else():
     assert "action/command_entropy_nats" in out.values[0] and not any(n.startswith("alarm/") for n in out.values[0])
 
 
+def test_while_the_critic_warms_up_there_is_nothing_to_judge():
+    batch = played(at_random, tasks=2)
+    where = {"finished": 1, "iterations": 1, "reward_scale": None}
+    seen = watch(AlarmsSection(stall_iterations=1), AlarmState(), batch, STALL, **where, rl=False)
+    assert seen == measure(AlarmsSection(), AlarmState(), batch, reward_scale=None)
+    assert watch(AlarmsSection(stall_iterations=1), AlarmState(), batch, STALL, **where).values["alarm/echo_trap"] == 0
+
+
 def test_an_alarm_that_is_off_is_silent():
     assert told([STALL] * 12, AlarmsSection(stalled_binary_reward="off")).messages == []
 
@@ -190,11 +198,11 @@ def test_a_kl_warm_up_begins_low_and_grows():
     )
     weights = [turned(section, out.state.turned, finished).kl_coef for finished in (10, 60, 110, 500)]
     assert weights == pytest.approx([0.01, 0.055, 0.1, 0.1])
-    assert turned(section, out.state.turned, 60).named() == {"kl/coef": pytest.approx(0.055)}
+    assert turned(section, out.state.turned, 60).named(1.0) == {"kl/coef": pytest.approx(0.055)}
 
 
 def test_nothing_is_turned_before_an_alarm_nor_by_a_message():
-    assert turned(AlarmsSection(), {}, 10) == Turned() and Turned().named() == {}
+    assert turned(AlarmsSection(), {}, 10) == Turned() and Turned().named(2.0) == {}
     assert told([STALL] * 12).state.turned == {}
 
 
@@ -202,6 +210,7 @@ def test_reward_scaling_aims_at_a_variance():
     section = AlarmsSection(stalled_binary_reward="reward_scaling", scaled_variance=4.0)
     state = told([STALL] * 12, section).state
     assert turned(section, state.turned, 12) == Turned(return_variance=4.0)
+    assert turned(section, state.turned, 12).named(1.5) == {"return/reward_scale": 1.5}
 
 
 def test_what_has_begun_is_not_begun_again():
