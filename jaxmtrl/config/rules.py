@@ -2,7 +2,7 @@
 
 Every rule names the fields it reads, so that it is left out when one of them is already reported as wrong.
 Messages name the fields with their values, and the cure. Those of the algorithm alone stand in `algorithm_rules.py`,
-those of the curriculum in `curriculum_rules.py`.
+those of the curriculum in `curriculum_rules.py`, those of the alarms in `alarms_rules.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection
 from functools import partial
 
+from jaxmtrl.config.alarms_rules import ALARMS_RULES
 from jaxmtrl.config.algorithm_rules import ALGORITHM_RULES
 from jaxmtrl.config.curriculum_rules import CURRICULUM_RULES
 from jaxmtrl.config.lora_section import LoraSection
@@ -31,7 +32,7 @@ def broken_rules(config: Config, *, without: Collection[str] = ()) -> list[str]:
         without: dotted names of fields that are known to be wrong; rules that read them say nothing.
     """
     messages = []
-    for rule in (*RULES, *CURRICULUM_RULES, *ALGORITHM_RULES):
+    for rule in (*RULES, *CURRICULUM_RULES, *ALARMS_RULES, *ALGORITHM_RULES):
         if not any(field in without for field in rule.fields):
             message = rule.check(config)
             if message is not None:
