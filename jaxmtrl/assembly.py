@@ -15,7 +15,7 @@ from jaxmtrl.batch import as_text
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.sections import BatchingSection, Config
 from jaxmtrl.devices import check_devices, check_hosts, mesh_of
-from jaxmtrl.envs.base import Environment, ask, load_environment
+from jaxmtrl.envs.base import Environment, ask
 from jaxmtrl.errors import ConfigError, EnvironmentFailure, TokenizerError
 from jaxmtrl.learner.device import DeviceBatch, put_batch
 from jaxmtrl.learner.objective import Kind
@@ -27,6 +27,7 @@ from jaxmtrl.parallel.hosts import ALONE, Hosts, share_a_place, this_host
 from jaxmtrl.parallel.mesh import sampling_mesh
 from jaxmtrl.pretrained import frozen_base, keep_text, read_text
 from jaxmtrl.progress import Progress
+from jaxmtrl.rewards.source import check_order, env_source, load_source
 from jaxmtrl.rollout.collect import Player, SlotEngine
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate, explore
 from jaxmtrl.rollout.pack import pack, packing_efficiency
@@ -107,7 +108,7 @@ def check(config: Config, *, training: bool = False) -> Environment:
     mesh = mesh_of(config)
     check_devices(config, mesh, mesh.devices.flat[0].platform, training=training)
     check_hosts(config)
-    environment = load_environment(config.env.factory, config.env.options)
+    environment = load_source(config)
     tasks_of(environment, config.env.train_split, None, "env.train_split")
     tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")
     for name, count in config.evaluation.splits.items():
@@ -170,7 +171,9 @@ def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training
     environment = check(config)
     train_tasks = environment.split(config.env.train_split).tasks
     played = tasks_in_use(config, train_tasks) if training else []
-    prepare(environment, [*played, *tasks_evaluated(config, environment)], progress)
+    tasks = [*played, *tasks_evaluated(config, environment)]
+    prepare(environment, tasks, progress)
+    check_order(config, environment, tasks)
     pool = make_pool(config)
     try:
         if training and config.algorithm.name == "gigpo":
@@ -207,8 +210,7 @@ def make_pool(config: Config) -> EnvPool:
     if section.backend == "ray":
         kind = partial(_ray_pool(), address=section.ray_address, cpus=section.ray_cpus)
     return kind(
-        config.env.factory,
-        config.env.options,
+        *env_source(config),
         workers=section.workers,
         step_timeout_s=section.step_timeout_s,
         reset_timeout_s=section.reset_timeout_s,

@@ -1,7 +1,8 @@
 """Rules between fields of a config: what each section alone cannot know.
 
 Every rule names the fields it reads, so that it is left out when one of them is already reported as wrong.
-Messages name the fields with their values, and the cure. Those of the algorithm alone stand in `algorithm_rules.py`.
+Messages name the fields with their values, and the cure. Those of the algorithm alone stand in `algorithm_rules.py`,
+those of rewards in `reward_rules.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import partial
 
 from jaxmtrl.config.algorithm_rules import ALGORITHM_RULES
 from jaxmtrl.config.lora_section import LoraSection
+from jaxmtrl.config.reward_rules import REWARD_RULES
 from jaxmtrl.config.rule import Rule, rule_of
 from jaxmtrl.config.sections import Config
 
@@ -22,14 +24,14 @@ _rule = partial(rule_of, RULES)
 
 
 def broken_rules(config: Config, *, without: Collection[str] = ()) -> list[str]:
-    """Messages of all rules that `config` breaks, those of the algorithm last.
+    """Messages of all rules that `config` breaks, those of the algorithm and of rewards last.
 
     Args:
         config: a config whose fields are each valid alone.
         without: dotted names of fields that are known to be wrong; rules that read them say nothing.
     """
     messages = []
-    for rule in (*RULES, *ALGORITHM_RULES):
+    for rule in (*RULES, *ALGORITHM_RULES, *REWARD_RULES):
         if not any(field in without for field in rule.fields):
             message = rule.check(config)
             if message is not None:
