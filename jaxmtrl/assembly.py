@@ -17,7 +17,7 @@ from jaxmtrl.config.sections import BatchingSection, Config
 from jaxmtrl.curriculum.course import Course
 from jaxmtrl.curriculum.opening import open_course
 from jaxmtrl.devices import check_devices, check_hosts, mesh_of
-from jaxmtrl.envs.base import Environment, ask, load_environment
+from jaxmtrl.envs.base import Environment, ask
 from jaxmtrl.errors import ConfigError, EnvironmentFailure, TokenizerError
 from jaxmtrl.learner.device import DeviceBatch, put_batch
 from jaxmtrl.learner.objective import Kind
@@ -29,6 +29,7 @@ from jaxmtrl.parallel.hosts import ALONE, Hosts, share_a_place, this_host
 from jaxmtrl.parallel.mesh import sampling_mesh
 from jaxmtrl.pretrained import frozen_base, keep_text, read_text
 from jaxmtrl.progress import Progress
+from jaxmtrl.rewards.source import check_order, env_source, load_source
 from jaxmtrl.rollout.collect import Player, SlotEngine
 from jaxmtrl.rollout.demonstrate import explore
 from jaxmtrl.rollout.pack import pack, packing_efficiency
@@ -109,7 +110,7 @@ def check(config: Config, *, training: bool = False) -> Environment:
     mesh = mesh_of(config)
     check_devices(config, mesh, mesh.devices.flat[0].platform, training=training)
     check_hosts(config)
-    environment = load_environment(config.env.factory, config.env.options)
+    environment = load_source(config)
     tasks_of(environment, config.env.train_split, None, "env.train_split")
     tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")
     for name, count in config.evaluation.splits.items():
@@ -175,7 +176,9 @@ def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training
     train_tasks = environment.split(config.env.train_split).tasks
     course = open_course(config.curriculum, config.env.train_split, environment) if training else None
     played = tasks_in_use(config, train_tasks, course) if training else []
-    prepare(environment, [*played, *tasks_evaluated(config, environment, course)], progress)
+    tasks = [*played, *tasks_evaluated(config, environment, course)]
+    prepare(environment, tasks, progress)
+    check_order(config, environment, tasks)
     if course is not None:
         course.require_experts(played)
     pool = make_pool(config)
@@ -221,8 +224,7 @@ def make_pool(config: Config) -> EnvPool:
     if section.backend == "ray":
         kind = partial(_ray_pool(), address=section.ray_address, cpus=section.ray_cpus)
     return kind(
-        config.env.factory,
-        config.env.options,
+        *env_source(config),
         workers=section.workers,
         step_timeout_s=section.step_timeout_s,
         reset_timeout_s=section.reset_timeout_s,

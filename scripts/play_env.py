@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.envs.base import Environment, load_environment
 from jaxmtrl.errors import JaxmtrlError
+from jaxmtrl.rewards.source import load_source
 from jaxmtrl.types import Task
 
 
@@ -62,11 +63,13 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", help="section.field=value, with --config")
     arguments = parser.parse_intermixed_args()
     try:
-        factory, options, split = arguments.factory, {}, arguments.split or "train"
+        factory, split = arguments.factory, arguments.split or "train"
         if arguments.config:
-            env = load_config(arguments.config, arguments.overrides).env
-            factory, options, split = env.factory, env.options, arguments.split or env.train_split
-        environment = load_environment(factory, options)
+            config = load_config(arguments.config, arguments.overrides)
+            factory, split = config.env.factory, arguments.split or config.env.train_split
+            environment = load_source(config)  # with the rewards that training would pay
+        else:
+            environment = load_environment(factory, {})
         tasks = environment.split(split).tasks
         if not 0 <= arguments.task < len(tasks):
             parser.error(f"--task must be 0 to {len(tasks) - 1} in split {split!r}, got {arguments.task}")

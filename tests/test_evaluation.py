@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from jaxmtrl.evaluation import by_kind, success_table, summarise, wilson_interval
+from jaxmtrl.evaluation import by_kind, episode_metrics, success_table, summarise, wilson_interval
 from jaxmtrl.types import Episode, EpisodeStop, Task, Turn, TurnStop
 
 
@@ -75,3 +75,30 @@ def test_the_table_has_a_row_for_each_kind():
     heads, rows = success_table({"unseen": {"sft": whole.as_dict()}}, ["untrained", "sft"])
     assert heads == ["split", "n", "sft"]
     assert rows == [["unseen", 1, "1.00 [0.21, 1.00]"], ["  heat", 1, "1.00 [0.21, 1.00]"]]
+
+
+def paid(*turns: dict, stop: EpisodeStop = EpisodeStop.DONE) -> Episode:
+    played = episode(success=False, stop=stop, invalid=(0.0,) * len(turns))
+    told = [dataclasses.replace(turn, reward=0.5, metrics=metrics) for turn, metrics in zip(played.turns, turns)]
+    return dataclasses.replace(played, turns=tuple(told))
+
+
+def test_each_part_of_rewards_has_a_curve():
+    """Sums 1 and 0 of env, .2 - .1 and 0 of progress, over two plays; the failed one counts for nothing."""
+    first = paid(
+        {"reward/env": 0.0, "reward/progress": 0.2}, {"reward/env": 1.0, "reward/progress": -0.1, "other": 9.0}
+    )
+    broken = paid({"reward/env": 5.0, "reward/progress": 5.0}, stop=EpisodeStop.FAILED)
+    found = episode_metrics([first, paid({"reward/env": 0.0, "reward/progress": 0.0}), broken])
+    assert found["reward/env"] == 0.5 and found["reward/progress"] == pytest.approx(0.05)
+    assert found["reward/steps_per_reward"] == 3.0  # three turns, one of which the environment paid for
+    assert not any("other" in name for name in found)
+
+
+def test_steps_per_reward_of_an_own_reward_are_of_the_reward_itself():
+    """A win in two turns pays in each, half of it; two turns for two rewards. Where nothing was paid it is unknown."""
+    assert episode_metrics([episode(success=True, invalid=(0.0, 0.0))])["reward/steps_per_reward"] == 1.0
+    assert math.isnan(episode_metrics([episode(success=False)])["reward/steps_per_reward"])
+    assert [name for name in episode_metrics([episode(success=True)]) if name.startswith("reward/")] == [
+        "reward/steps_per_reward"
+    ]

@@ -2,7 +2,7 @@
 
 Every rule names the fields it reads, so that it is left out when one of them is already reported as wrong.
 Messages name the fields with their values, and the cure. Those of the algorithm alone stand in `algorithm_rules.py`,
-those of the curriculum in `curriculum_rules.py`, those of the alarms in `alarms_rules.py`.
+those of the curriculum in `curriculum_rules.py`, of the alarms in `alarms_rules.py`, of rewards in `reward_rules.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jaxmtrl.config.alarms_rules import ALARMS_RULES
 from jaxmtrl.config.algorithm_rules import ALGORITHM_RULES
 from jaxmtrl.config.curriculum_rules import CURRICULUM_RULES
 from jaxmtrl.config.lora_section import LoraSection
+from jaxmtrl.config.reward_rules import REWARD_RULES
 from jaxmtrl.config.rule import Rule, rule_of
 from jaxmtrl.config.sections import Config
 
@@ -25,14 +26,14 @@ _rule = partial(rule_of, RULES)
 
 
 def broken_rules(config: Config, *, without: Collection[str] = ()) -> list[str]:
-    """Messages of all rules that `config` breaks, those of the algorithm last.
+    """Messages of all rules that `config` breaks, those of the algorithm and of rewards last.
 
     Args:
         config: a config whose fields are each valid alone.
         without: dotted names of fields that are known to be wrong; rules that read them say nothing.
     """
     messages = []
-    for rule in (*RULES, *CURRICULUM_RULES, *ALARMS_RULES, *ALGORITHM_RULES):
+    for rule in (*RULES, *CURRICULUM_RULES, *ALARMS_RULES, *ALGORITHM_RULES, *REWARD_RULES):
         if not any(field in without for field in rule.fields):
             message = rule.check(config)
             if message is not None:

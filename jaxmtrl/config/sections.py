@@ -15,6 +15,7 @@ from jaxmtrl.config.curriculum_section import CurriculumSection
 from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.model_section import ModelSection
 from jaxmtrl.config.optimizer_section import OptimizerSection
+from jaxmtrl.config.reward_section import JudgeSection, RewardSection
 from jaxmtrl.config.sampling_section import SamplingSection
 from jaxmtrl.config.setting import CONFIG, Above0, Count, NonNegative, Positive, Share, setting
 
@@ -369,6 +370,8 @@ class Config:
     mesh: Annotated[MeshSection, setting("how devices are laid out")] = MeshSection()
     rollout: Annotated[RolloutSection, setting("environment processes")] = RolloutSection()
     sampling: Annotated[SamplingSection, setting("how the policy plays")] = SamplingSection()
+    reward: Annotated[RewardSection, setting("what a turn earns")] = RewardSection()
+    judge: Annotated[JudgeSection, setting("the model behind reward.parts.judge")] = JudgeSection()
     algorithm: Annotated[AlgorithmSection, setting("how credit is assigned and the policy improved")] = (
         AlgorithmSection()
     )

@@ -33,6 +33,7 @@ from jaxmtrl.diagnosis.text import check_text
 from jaxmtrl.envs.base import Environment
 from jaxmtrl.parallel.mesh import make_mesh
 from jaxmtrl.pretrained import read_text, resolve, text_folder
+from jaxmtrl.rewards.source import env_source
 from jaxmtrl.rollout.pack import episode_length
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.run_folder import RunFolder
@@ -172,8 +173,7 @@ def _tasks_of_splits(config: Config, environment: Environment) -> dict[str, Sequ
 def _pool(config: Config) -> MultiprocessPool:
     """Two workers, so that one can be lost."""
     return MultiprocessPool(
-        config.env.factory,
-        config.env.options,
+        *env_source(config),
         workers=2,
         step_timeout_s=min(config.rollout.step_timeout_s, _LONGEST_STEP_S),
         reset_timeout_s=min(config.rollout.reset_timeout_s, _LONGEST_RESET_S),

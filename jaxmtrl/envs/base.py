@@ -42,6 +42,15 @@ class TextEnv(Protocol):
     #
     #     def state(self) -> str: equal for two moments of plays of one task exactly if what follows is the same; holds
     #         what is carried and what is hidden, but no counter of steps
+    #
+    # one that can tell how far it is, for rewards of getting nearer (reward.parts.progress):
+    #
+    #     def progress(self) -> float: 0..1, 0 where winning has become impossible; asked right after a reset and after
+    #         every step but one that is done; what is asked for there costs nothing where it never is
+    #
+    # and one in which Python is written, for its style (reward.parts.style):
+    #
+    #     def code(self) -> str: all that was written so far; asked when the episode has ended
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +61,22 @@ class Split:
     tasks: Sequence[Task]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnReturns:
+    """What plays can earn under an environment's own reward, its own penalties taken: sums over an episode."""
+
+    win_least: float  # the least that solving any of the tasks earns
+    other_most: float  # the most that a play earns which does not solve its task
+    step_least: float = -1.0  # the least that one step earns
+    step_most: float = 1.0
+
+
 class Environment(Protocol):
     """A family of tasks.
+
+    One that knows what its own rewards come to has a method `own_returns(self, tasks: Sequence[Task]) -> OwnReturns`.
+    It is asked once at start-up, when the games of `tasks` are made, whether a loss could pay like a win; composed
+    rewards (`config/reward_section.py`) that build upon the environment's want it.
 
     One that takes long over its first reset may have a method `warm_up(self) -> None` as well. A worker process calls
     it once, as soon as it has started and while nobody waits for it; what it raises is ignored.

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from jaxmtrl.envs.actions import THINK, with_tags
-from jaxmtrl.envs.base import Split
+from jaxmtrl.envs.base import OwnReturns, Split
 from jaxmtrl.envs.options import read_options
 from jaxmtrl.envs.state_template import OBSERVATION
 from jaxmtrl.envs.textworld_games import GameSpec, build_games, is_made, level_sizes, read_info
@@ -148,6 +148,19 @@ class TextWorldEnvironment:
         ]
         build_games(specs, self._options.build_workers, report)
         self._refuse_known_games({spec.level for spec in specs})
+
+    def own_returns(self, tasks: Sequence[Task]) -> OwnReturns:
+        """A win is worth 1; others have all points but one at most, and less than a whole way of progress.
+
+        Raises:
+            EnvironmentFailure: the game of a task has not been made.
+        """
+        points = max((read_info(task.payload["path"]).max_score for task in tasks), default=1)
+        steps = max((task.payload["max_steps"] for task in tasks), default=self.max_steps)
+        most, penalty = 1 - 1 / max(points, 1), self._options.invalid_action_penalty
+        if self._options.reward == "progress":
+            return OwnReturns(win_least=1 - penalty * steps, other_most=(most + 1) / 2, step_least=-0.5 - penalty)
+        return OwnReturns(win_least=1 - penalty * steps, other_most=most, step_least=-penalty)
 
     def _refuse_known_games(self, levels: set[str]) -> None:
         """Different seeds can make the same game, which would then be trained on and held out."""

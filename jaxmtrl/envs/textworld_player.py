@@ -226,21 +226,21 @@ class TextWorldEnv:
         """
         self._view = view
         self._penalty = invalid_action_penalty
-        self._pay_progress = pay_progress
+        self._pay_progress = self._plan = pay_progress  # plan: keep track of the way to win
         self._game: _Interpreter | None = None
         self._over = True
 
     def reset(self, task: Task) -> str:
         self.close()
-        path = task.payload["path"]
+        self._task, path = task, task.payload["path"]
         self._info: GameInfo = read_info(path)
         self._max_steps: int = task.payload["max_steps"]
         self._steps = self._score = self._moves = 0
         view = self._view
-        tracked = view.admissible or self._pay_progress or view.track_state or view.template
-        self._game = _TextWorld(path, plan=self._pay_progress) if tracked else _Jericho(path)
+        tracked = view.admissible or self._plan or view.track_state or view.template
+        self._game = _TextWorld(path, plan=self._plan) if tracked else _Jericho(path)
         opening = self._game.restart()
-        self._whole, self._progress = self._game.remaining() if self._pay_progress else 0, 0.0
+        self._whole, self._progress = self._game.remaining() if self._plan else 0, 0.0
         room = read_screen(opening[opening.rfind("\n-= ", 0, opening.rfind("\n>")) :])  # banner and objective end there
         carried = ""
         if self._view.inventory:
@@ -279,6 +279,19 @@ class TextWorldEnv:
         """All that is true in the game now: where everything is, what is open or locked; "" where it is not tracked."""
         return self._game.state() if self._game is not None else ""
 
+    def progress(self) -> float:
+        """1 - remaining commands / commands of the whole way, in 0..1; 0 where no way is left.
+
+        The first time of all it must be asked right after a reset, which is then done again under the tracker that
+        knows the way; later resets begin under it. Raises RuntimeError before a reset, or if first asked too late.
+        """
+        if self._game is None or (self._steps and not self._plan):
+            raise RuntimeError("progress must be asked for right after a reset")
+        if not self._plan:
+            self._plan = True
+            self.reset(self._task)
+        return self._ahead()
+
     def close(self) -> None:
         self._over = True
         if self._game is not None:
@@ -296,11 +309,13 @@ class TextWorldEnv:
     def _progressed(self, won: bool) -> float:
         """How much further on the way to win than before, in -1..1."""
         before = self._progress
+        self._progress = 1.0 if won else self._ahead()
+        return self._progress - before
+
+    def _ahead(self) -> float:
         assert self._game is not None
         left = self._game.remaining()
-        ahead = max(0.0, 1 - left / max(self._whole, 1)) if left else 0.0  # no way left is no progress
-        self._progress = 1.0 if won else ahead
-        return self._progress - before
+        return max(0.0, 1 - left / max(self._whole, 1)) if left else 0.0  # no way left is no progress
 
     def _result(self, observation: str, screen: Screen | None) -> StepResult:
         """The outcome of a command; `screen` is None where the game never saw it."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from jaxmtrl.envs.base import Split
+from jaxmtrl.envs.base import OwnReturns, Split
 from jaxmtrl.envs.options import read_options
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.types import StepResult, Task
@@ -120,6 +120,10 @@ class ToyEnv:
         """Where it stands, what it holds, and what dense rewards have been paid."""
         return f"room {self._room}, key {self._key}, weapon {self._weapon}, stage {self._stage}"
 
+    def progress(self) -> float:
+        """Share of the stages that it is in by now; one that is lost again no longer counts."""
+        return self._reached() / (2 * len(self._game.doors) + 2)
+
     def close(self) -> None:
         self._over = True
 
@@ -160,13 +164,15 @@ class ToyEnv:
         """1 in all for a win. Dense pays a stage once, when it is first reached, so walking in circles pays nothing."""
         if self._options.reward == "sparse":
             return float(won)
-        game = self._game
-        if self._room < len(game.doors):
-            stage = 2 * self._room + (self._key == game.doors[self._room])
-        else:
-            stage = 2 * self._room + (self._weapon == game.feared) + won
+        stage = self._reached() + won
         gained, self._stage = max(stage - self._stage, 0), max(stage, self._stage)
-        return gained / (2 * len(game.doors) + 2)
+        return gained / (2 * len(self._game.doors) + 2)
+
+    def _reached(self) -> int:
+        """The stage it is in: two for each door passed, one for what is in hand and fits."""
+        game = self._game
+        fits = self._key == game.doors[self._room] if self._room < len(game.doors) else self._weapon == game.feared
+        return 2 * self._room + fits
 
 
 class ToyEnvironment:
@@ -209,6 +215,12 @@ class ToyEnvironment:
 
     def prepare(self, tasks: Sequence[Task], report: Callable[[int, int], None]) -> None:
         report(len(tasks), len(tasks))  # nothing to make
+
+    def own_returns(self, tasks: Sequence[Task]) -> OwnReturns:
+        """1 for a win; dense pays others for every stage but the last."""
+        stages = max((2 * task.payload["doors"] + 2 for task in tasks), default=2)
+        most = 0.0 if self._options.reward == "sparse" else 1 - 1 / stages
+        return OwnReturns(win_least=1.0, other_most=most, step_least=0.0)
 
     def _task(self, seed: int, doors: int) -> Task:
         steps = self._options.max_steps * doors

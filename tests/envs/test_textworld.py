@@ -333,6 +333,54 @@ def test_progress_pays_every_step_on_the_way_and_nothing_for_circles(custom):
     assert [result.reward for result in results[:4]] == [0.125, -0.125, 0.125, 0.0]
 
 
+@pytest.mark.parametrize("shown", [{}, {"show_admissible": True}])
+def test_progress_is_told_whoever_asks_and_changes_nothing_else(custom, shown):
+    """Four commands win: a quarter each; a way back takes one off, and nothing an action that changes nothing."""
+    _, options = custom
+    environment = make({**options, **shown})
+    task = environment.split("heldout").tasks[0]
+    expert = list(environment.expert_actions(task))
+    circle = [expert[0], "drop Z-key", "take Z-key", "xyzzy", *expert[1:]]
+    env = environment.make_env()
+    observations, told = [env.reset(task)], [env.progress()]
+    for action in circle[:-1]:
+        observations.append(env.step(action).observation)
+        told.append(env.progress())
+    assert told == [0.0, 0.25, 0.0, 0.25, 0.25, 0.5, 0.75]
+    last = env.step(circle[-1])
+    assert last.success and last.reward == 1.0
+    assert [*observations, last.observation] == play(environment, task, circle)[0]
+    assert env.reset(task) == observations[0] and env.progress() == 0.0
+    env.close()
+
+
+def test_progress_is_first_asked_for_after_a_reset(custom):
+    environment, _ = custom
+    task = environment.split("heldout").tasks[0]
+    env = environment.make_env()
+    with pytest.raises(RuntimeError, match="right after a reset"):
+        env.progress()
+    env.reset(task)
+    env.step("look")
+    with pytest.raises(RuntimeError, match="right after a reset"):
+        env.progress()
+    env.close()
+
+
+def test_own_returns_are_those_of_the_games_that_are_played(custom, simple):
+    """One point: nothing but a win is paid. The dense house has 7, 8 or 10; a penalty comes off a win."""
+    environment, options = custom
+    tasks = environment.split("train").tasks
+    assert all(read_info(task.payload["path"]).max_score == 1 for task in tasks)
+    told = environment.own_returns(tasks)
+    assert (told.win_least, told.other_most, told.step_least) == (1.0, 0.0, 0.0)
+    told = make({**options, "invalid_action_penalty": 0.01, "reward": "progress"}).own_returns(tasks)
+    assert (told.win_least, told.other_most, told.step_least) == (pytest.approx(0.88), 0.5, pytest.approx(-0.51))
+    house = simple.split("train").tasks
+    points = read_info(house[0].payload["path"]).max_score
+    assert points in (7, 8, 10) and simple.own_returns(house).other_most == pytest.approx(1 - 1 / points)
+
+
 def test_admissible_actions_are_what_is_listed_and_none_after_the_end(custom):
     _, options = custom
     environment = make({**options, "show_admissible": True})

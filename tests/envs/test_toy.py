@@ -115,3 +115,32 @@ def test_tasks_are_small_and_picklable_and_the_module_brings_no_jax():
     assert len(pickle.dumps(make({}).split("train").tasks[0])) < 500
     code = "import sys, jaxmtrl.envs.toy; assert not {'jax', 'flax', 'textworld'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_progress_is_of_the_state_it_is_in():
+    """Two doors, six stages: the right key 1/6, passed 2/6; another key loses what the right one gave."""
+    toy = make({})
+    task = toy.split("harder").tasks[0]
+    env, actions = toy.make_env(), list(toy.expert_actions(task))
+    env.reset(task)
+    told = [env.progress()]
+    for action in actions[:-1]:
+        env.step(action)
+        told.append(env.progress())
+    assert told == pytest.approx([n / 6 for n in range(6)])
+    other = next(
+        key for key in env.reset(task).split("You see: ")[1].split(", ")[1:] if key.rstrip(".") not in actions[0]
+    )
+    env.step(actions[0])
+    env.step(f"take {other.rstrip('.')}")
+    assert env.progress() == 0
+
+
+@pytest.mark.parametrize(("reward", "most"), [("sparse", 0.0), ("dense", 5 / 6)])
+def test_own_returns_are_what_plays_come_to(reward, most):
+    toy = make({"reward": reward})
+    task = toy.split("harder").tasks[0]
+    told = toy.own_returns([task])
+    assert (told.win_least, told.other_most) == (1.0, pytest.approx(most))
+    _, results = play(toy.make_env(), task, list(toy.expert_actions(task))[:-1])  # all but the blow
+    assert sum(result.reward for result in results) == pytest.approx(most)

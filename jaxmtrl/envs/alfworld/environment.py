@@ -22,7 +22,7 @@ from jaxmtrl.envs.alfworld.naming import CLASSIC, MODERN
 from jaxmtrl.envs.alfworld.planner import plan
 from jaxmtrl.envs.alfworld.player import AlfworldEnv, Games, Rules
 from jaxmtrl.envs.alfworld.search import search
-from jaxmtrl.envs.base import Split
+from jaxmtrl.envs.base import OwnReturns, Split
 from jaxmtrl.envs.options import read_options
 from jaxmtrl.envs.state_template import OBSERVATION
 from jaxmtrl.errors import ConfigError
@@ -190,6 +190,12 @@ class AlfworldEnvironment:
         for task in samples.values():
             self._games.open(task)
         report(len(tasks), len(tasks))
+
+    def own_returns(self, tasks: Sequence[Task]) -> OwnReturns:
+        """A win is worth 1, others nothing, or less than the half that is for progress."""
+        steps = max((task.payload["max_steps"] for task in tasks), default=self.max_steps)
+        penalty, half = self._options.invalid_action_penalty, 0.5 if self._options.reward == "progress" else 0.0
+        return OwnReturns(win_least=1 - penalty * steps, other_most=half, step_least=-half - penalty)
 
     def _max_steps(self, split: SplitOptions) -> int:
         return split.max_steps or self._options.max_steps

@@ -83,7 +83,7 @@ class AlfworldEnv:
         world = self._world = self._games.open(task)
         self._max_steps: int = task.payload["max_steps"]
         self._steps, self._over, self._progress = 0, False, 0.0
-        self._whole = len(plan(world) or ()) if self._rules.pay_progress else 0
+        self._whole = len(plan(world) or ()) if self._rules.pay_progress else None
         _, around, _ = world.reset().split("\n\n")  # a banner before it, the task behind it
         self._goal = f"Goal: {world.scene.task}."
         if self._rules.template:
@@ -120,6 +120,18 @@ class AlfworldEnv:
         here = ", ".join(scene.receptacle_names[receptacle] for receptacle in scene.receptacles_at[world.at])
         return f"at {here or 'start'}, with {scene.object_names[held] if held >= 0 else 'nothing'}, {digest}"
 
+    def progress(self) -> float:
+        """1 - commands still needed / commands needed at the start, in 0..1; 0 where winning is impossible.
+
+        First asked right after a reset. Raises RuntimeError before one, or if first asked after a step.
+        """
+        world = self._world
+        if world is None or (self._steps and self._whole is None):
+            raise RuntimeError("progress must be asked for right after a reset")
+        if self._whole is None:
+            self._whole = len(plan(world) or ())
+        return self._ahead(world)
+
     def close(self) -> None:
         self._over, self._world = True, None
 
@@ -142,9 +154,14 @@ class AlfworldEnv:
     def _progressed(self) -> float:
         """How much nearer than before, in -1..1."""
         assert self._world is not None
-        before, left = self._progress, plan(self._world)
-        self._progress = 0.0 if left is None else max(0.0, 1 - len(left) / self._whole) if self._whole else 1.0
+        before, self._progress = self._progress, self._ahead(self._world)
         return self._progress - before
+
+    def _ahead(self, world: World) -> float:
+        left = plan(world)
+        if left is None:
+            return 0.0
+        return max(0.0, 1 - len(left) / self._whole) if self._whole else 1.0
 
     def _result(self, answer: str, *, valid: bool, moved: bool = False) -> StepResult:
         """The outcome of an action; `moved` where it changed the state."""

@@ -307,3 +307,31 @@ def test_play_at_random_hardly_ever_wins():
             pass
         wins += result.success
     assert wins <= 12
+
+
+def test_progress_is_what_the_planner_still_needs():
+    """Five commands win: a fifth each; what changes nothing changes nothing."""
+    environment = make(SMALL)
+    task = environment.split("train").tasks[0]
+    expert = list(environment.expert_actions(task))
+    env = environment.make_env()
+    with pytest.raises(RuntimeError, match="right after a reset"):
+        env.progress()
+    env.reset(task)
+    told = [env.progress()]
+    for action in [expert[0], "dance", *expert[1:-1]]:
+        env.step(action)
+        told.append(env.progress())
+    assert told == pytest.approx([0, 0.2, 0.2, 0.4, 0.6, 0.8])
+    env.reset(task)
+    env.step(expert[0])
+    with pytest.raises(RuntimeError, match="right after a reset"):
+        env.progress()
+
+
+def test_own_returns_are_what_is_paid():
+    tasks = make(SMALL).split("train").tasks
+    told = make({**SMALL, "invalid_action_penalty": 0.01}).own_returns(tasks)
+    assert (told.win_least, told.other_most, told.step_least) == (0.5, 0.0, pytest.approx(-0.01))
+    told = make({**SMALL, "reward": "progress"}).own_returns(tasks)
+    assert (told.win_least, told.other_most, told.step_least) == (1.0, 0.5, -0.5)

@@ -1,0 +1,94 @@
+"""What a config plays, and what is refused before anything is played."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxmtrl.config.loading import load_config
+from jaxmtrl.errors import ConfigError
+from jaxmtrl.rewards.scored import FACTORY, ScoredEnvironment
+from jaxmtrl.rewards.source import check_order, env_source, load_source
+
+TOY = Path(__file__).parents[2] / "configs" / "toy.yaml"
+JUDGE = ["reward.parts={env: 0.6, judge: 0.4}", "judge.url=http://localhost:1/v1", "judge.model=m"]
+PAID = ["env.factory=paid_env:make"]
+SURE = ["env.factory=paid_env:make_sure"]
+
+
+def config(*overrides: str):
+    return load_config(TOY, ["env.options={}", *overrides])
+
+
+def checked(made) -> None:
+    environment = load_source(made)
+    check_order(made, environment, environment.split("train").tasks)
+
+
+def test_an_own_reward_is_not_wrapped():
+    made = config()
+    assert env_source(made) == (made.env.factory, made.env.options)
+    assert not isinstance(load_source(made), ScoredEnvironment)
+    checked(made)
+
+
+@pytest.mark.parametrize("override", ["reward.preset=hybrid_text", "reward.repetition_penalty=0.01"])
+def test_a_composed_one_is(override):
+    made = config(override)
+    factory, options = env_source(made)
+    assert factory == FACTORY and options["factory"] == made.env.factory and options["options"] is made.env.options
+    assert isinstance(load_source(made), ScoredEnvironment)
+    checked(made)
+
+
+def test_progress_wants_an_environment_that_tells_it():
+    with pytest.raises(ConfigError, match="reward.parts.progress: got weight 0.2, and a PaidEnv tells no progress"):
+        load_source(config(*PAID, "reward.preset=hybrid_text"))
+    assert load_source(config(*PAID, "env.options.telling=true", "reward.preset=hybrid_text"))
+
+
+def test_what_builds_upon_own_rewards_wants_to_know_what_they_come_to():
+    with pytest.raises(ConfigError, match="reward.parts.env: got weight 1 .* give it a method `own_returns`"):
+        checked(config(*PAID, "reward.repetition_penalty=0.01"))
+    checked(config(*PAID))  # as it is, it is the environment's own affair
+    checked(config(*PAID, "reward.preset=verified_binary"))  # does not build upon it
+    checked(config(*SURE, "reward.repetition_penalty=0.01"))
+
+
+def test_a_loss_that_could_pay_like_a_win_stops_the_run():
+    with pytest.raises(ConfigError, match="a win is sure of 0.8 .* could earn up to 0.8 "):
+        checked(config(*SURE, "env.options={other_most: 0.75, telling: true}", "reward.preset=hybrid_text"))
+    with pytest.raises(ConfigError, match="could earn up to 1 "):
+        checked(config(*SURE, "env.options.other_most=1.0"))  # of an own reward too
+
+
+def test_a_judge_wants_its_library_and_its_key(monkeypatch):
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(ConfigError) as caught:
+        load_source(config(*JUDGE, "judge.api_key_env=SOME_KEY"))
+    assert "the library openai is not installed" in str(caught.value)
+    assert "judge.api_key_env: got SOME_KEY, and no such environment variable" in str(caught.value)
+
+
+def test_the_key_itself_goes_nowhere(monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "sk-very-secret")
+    made = config(*JUDGE, "judge.api_key_env=SOME_KEY")
+    assert "sk-very-secret" not in repr(env_source(made)) and "SOME_KEY" in repr(env_source(made))
+
+
+def test_the_cache_lies_where_the_run_was_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, options = env_source(config(*JUDGE))
+    assert options["judge"]["cache"] == str(tmp_path / ".cache" / "judge")
+
+
+def test_style_wants_its_linter(monkeypatch):
+    from jaxmtrl.rewards import style
+
+    style._linter.cache_clear()
+    monkeypatch.setitem(sys.modules, "ruff.__main__", None)
+    with pytest.raises(ConfigError, match=r"the linter ruff is not installed; install it \(pip install -e"):
+        load_source(config("reward.parts={success: 1, style: 0.1}"))
