@@ -41,6 +41,16 @@ class Coach:
         """What a position keeps; empty without a curriculum."""
         return self._state.as_dict() if self._state else {}
 
+    @property
+    def level(self) -> str:
+        """What is trained on; "" without levels."""
+        return self._state.level if self._state else ""
+
+    @property
+    def levels_trained(self) -> int:
+        """How many levels were ever trained on."""
+        return len(self._state.trained) if self._state else 0
+
     def tasks(self, stage: str, iteration: int) -> list[Task]:
         """The tasks of one iteration of a stage that plays."""
         config = self._config

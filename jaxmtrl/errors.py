@@ -50,6 +50,10 @@ class NonFiniteError(JaxmtrlError):
     """A loss or gradient was NaN or infinite; names the dumped rows and the last good checkpoint."""
 
 
+class StoppedByAlarm(JaxmtrlError):
+    """A run was saved and ended because an alarm that should stop it was raised; the same command goes on."""
+
+
 class TokenizerError(JaxmtrlError):
     """A tokenizer or template cannot serve as a token ledger."""
 

@@ -23,11 +23,11 @@ class Examiner:
 
     def at_stage_end(
         self, stage: str, params: Any, position: Position, metrics: MetricsWriter
-    ) -> dict[str, dict[str, dict]]:
-        """The position's results with those of a stage's policy; as they were if the stage has none of its own."""
+    ) -> tuple[dict[str, dict[str, dict]], dict[str, SplitResult]]:
+        """The position's results with those of a stage's policy, and these; as they were if it has none of its own."""
         splits = self._config.evaluation.splits
         if stage not in EVALUATED or not splits or (stage == "pretrain" and not self._config.pretrain.plays):
-            return position.results
+            return position.results, {}
         self._progress.stage(f"evaluate {stage}", total=sum(splits.values()))
         kept: list[dict] = []
 
@@ -43,12 +43,12 @@ class Examiner:
             low, high = figure.ci95
             self._progress.message(f"{stage} on {split}: success {figure.success:.3f} [{low:.3f}, {high:.3f}]")
         metrics.episodes(kept)
-        return results
+        return results, figures
 
-    def glance(self, params: Any, step: int) -> dict[str, float]:
-        """Success of the policy under training on the first evaluation split."""
-        figures = self.played(dict(list(self._config.evaluation.splits.items())[:1]), params, step)
-        return {f"evaluation/{split}_success": figure.success for split, figure in figures.items()}
+    def due(self, finished: int) -> dict[str, int]:
+        """How many tasks of which splits evaluation.every asks for after an RL iteration: of the first, or none."""
+        section = self._config.evaluation
+        return dict(list(section.splits.items())[:1]) if section.every and finished % section.every == 0 else {}
 
     def played(
         self,

@@ -21,16 +21,18 @@ from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.coach import Coach
 from jaxmtrl.config.lint import advice
 from jaxmtrl.config.sections import Config, PretrainSection, SftSection
-from jaxmtrl.errors import NonFiniteError
+from jaxmtrl.errors import NonFiniteError, StoppedByAlarm
 from jaxmtrl.evaluation import episode_metrics, run_result, success_table
 from jaxmtrl.examiner import Examiner
 from jaxmtrl.examples import demonstrations, random_plays
 from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, save_micro_batch
 from jaxmtrl.learner.dials import Dials, DialState
+from jaxmtrl.learner.elastic import Anchor, abstract_anchor, consolidated
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.programs import named
 from jaxmtrl.learner.state import TrainState, abstract_state, init_state, restart
 from jaxmtrl.learner.update import UpdateMetrics
+from jaxmtrl.lookout import Lookout
 from jaxmtrl.metrics import MetricsWriter
 from jaxmtrl.parallel.hosts import open_in_order, this_host
 from jaxmtrl.parallel.sharding import fetched_from_host, sent_to_host
@@ -55,12 +57,14 @@ class Trainer:
         self.stage_ends = Checkpoints(folder.stages, keep=None)
         self.position = Position()
         self._best: Any = None  # SFT's best parameters so far
+        self._anchor: Anchor | None = None  # what earlier levels of a curriculum hold the policy by
         self._reference: Any = None  # the policy's parameters in the KL reference
         self._dials = DialState()
         self._began = time.monotonic()
         self._restore()
         self._coach = Coach(config, parts.train_tasks, parts.course, self.position.curriculum, progress.message)
         self._examiner = Examiner(config, parts, progress)
+        self._lookout = Lookout(config, self.position.alarms, progress.message)
         drawn = config.log.tensorboard and parts.hosts.first
         self.metrics = MetricsWriter.resume(folder.path, self.position.step, tensorboard=drawn)
 
@@ -71,7 +75,8 @@ class Trainer:
         for stage in STAGES[reached:]:
             if stage in stages:
                 stages[stage]()
-            results = self._examiner.at_stage_end(stage, self.state.params, self.position, self.metrics)
+            results, figures = self._examiner.at_stage_end(stage, self.state.params, self.position, self.metrics)
+            self._lookout.evaluated(figures, self.config.rl.iterations if stage == "rl" else 0)
             self.position = dataclasses.replace(self.position, results=results)
             self._next_stage(stage)
         return self._result()
@@ -167,7 +172,7 @@ class Trainer:
         capacity = config.rl.tasks_per_iteration * config.algorithm.group_size
         batch, packing = parts.put(episodes, capacity=capacity)
         self._dials = self._dials.seen([episode.episode_return for episode in episodes if not episode.failed])
-        dials = self._dials.dials(config.algorithm, iteration if stage == "rl" else 0)
+        dials = self._lookout.dials(self._dials, stage, iteration)
         scores = parts.learner.score(self.state.params, batch)
         reference = self._reference_logprobs(batch)
         targets, target_metrics = parts.learner.targets(batch, scores, reference, dials)
@@ -186,11 +191,15 @@ class Trainer:
             "speed/tokens_per_s": tokens / (ended - began),
             "batch/packing": packing,
         }
-        every, last = config.evaluation.every, iteration + 1 == iterations
-        if stage == "rl" and every and (iteration + 1) % every == 0 and not last:
-            values |= self._examiner.glance(self.state.params, self.position.step)
-        values |= self._follow_curriculum(stage, iteration + 1, episodes, last=last)
-        self._finish_iteration(stage, values, episodes, force=last)
+        last = iteration + 1 == iterations
+        values |= self._coach.learnt(stage, episodes, iteration + 1)
+        if stage == "rl" and not last:
+            values |= self._evaluate_on_the_way(iteration + 1, batch)
+        values |= self._coach.metrics(iteration + 1)
+        values |= self._lookout.played(stage, episodes, values, dials, finished=iteration + 1, tasks=self._coach.level)
+        self._finish_iteration(stage, values, episodes, force=last or bool(self._lookout.stop))
+        if self._lookout.stop:
+            raise StoppedByAlarm(f"{self._lookout.stop} The run is saved; start it again to go on all the same.")
         self.progress.advance(
             1,
             success=values["episode/success"],
@@ -198,15 +207,26 @@ class Trainer:
             tokens_per_s=values["speed/tokens_per_s"],
         )
 
-    def _follow_curriculum(
-        self, stage: str, finished: int, episodes: Sequence[Episode], *, last: bool
-    ) -> dict[str, float]:
-        values = self._coach.learnt(stage, episodes, finished)
-        due = {} if last else self._coach.due(stage, finished)
-        if due:
-            figures = self._examiner.played(due, self.state.params, self.position.step)
-            self._coach.evaluated(figures, finished)
-        return values | self._coach.metrics(finished)
+    def _evaluate_on_the_way(self, finished: int, batch: DeviceBatch) -> dict[str, float]:
+        """Plays what is due after an RL iteration; a level that has been learnt is what later ones may not undo.
+
+        Args:
+            batch: of the iteration, played by weights one update old.
+        """
+        course, own = self._coach.due("rl", finished), self._examiner.due(finished)
+        due = {split: max(course.get(split, 0), own.get(split, 0)) for split in (*course, *own)}
+        if not due:
+            return {}
+        figures = self._examiner.played(due, self.state.params, self.position.step)
+        self._lookout.evaluated(figures, finished)
+        before = self._coach.levels_trained
+        if course:
+            self._coach.evaluated({split: figures[split] for split in course}, finished)
+        if self._coach.levels_trained > before and self.config.algorithm.ewc_coef > 0:
+            fisher = self.parts.learner.fisher(self.state.params, batch)
+            decay = self.config.algorithm.ewc_decay
+            self._anchor = consolidated(self._anchor, fisher, self.state.params["policy"], decay=decay)
+        return {f"evaluation/{split}_success": figure.success for split, figure in figures.items()}
 
     def _play(self, stage: str, iteration: int) -> list[Episode]:
         """One batch of training episodes by the weights that the engine holds."""
@@ -231,7 +251,8 @@ class Trainer:
         count = batch.rows.tokens.shape[0]
         order = micro_batch_order(rng, used=int(batch.used), count=count, epochs=epochs)
         with self.parts.timeline.span(LEARNER, f"{kind} update"):
-            self.state, metrics = self.parts.learner.update(kind, self.state, batch, targets, order, dials)
+            anchor = self._anchor if kind == "policy" else None
+            self.state, metrics = self.parts.learner.update(kind, self.state, batch, targets, order, dials, anchor)
             nonfinite = int(metrics.nonfinite)  # waits for the device
         if nonfinite:
             self._stop_on_nonfinite(batch.rows, metrics)
@@ -300,9 +321,11 @@ class Trainer:
     def _save(self) -> None:
         began, self._began = self._began, time.monotonic()
         wall_s, dials = self.position.wall_s + self._began - began, dataclasses.asdict(self._dials)
-        self.position = dataclasses.replace(self.position, wall_s=wall_s, dials=dials, curriculum=self._coach.saved)
-        arrays = {"state": self.state} | ({"best": self._best} if self._best is not None else {})
-        position = dataclasses.asdict(self.position) | {"has_best": self._best is not None}
+        told = {"curriculum": self._coach.saved, "alarms": self._lookout.saved}
+        self.position = dataclasses.replace(self.position, wall_s=wall_s, dials=dials, **told)
+        kept = {"best": self._best, "anchor": self._anchor}
+        arrays = {"state": self.state} | {name: tree for name, tree in kept.items() if tree is not None}
+        position = dataclasses.asdict(self.position) | {f"has_{name}": name in arrays for name in kept}
         self.checkpoints.save(self._checkpoint_number(), arrays, position)
 
     def _checkpoint_number(self) -> int:
@@ -319,13 +342,15 @@ class Trainer:
             self.state: TrainState = init_state(network, optimizer, mesh, key, policy)
             return
         position = self.checkpoints.position(latest)
-        has_best = position.pop("has_best")
+        has_best, has_anchor = position.pop("has_best"), position.pop("has_anchor", False)
         self.position = Position(**position)
         self._dials = DialState.of(self.position.dials)
         optimizer = self.parts.optimizers[KINDS.get(self.position.stage, "policy")]
         abstract = abstract_state(network, optimizer, mesh)
-        arrays = self.checkpoints.arrays(latest, {"state": abstract} | ({"best": abstract.params} if has_best else {}))
-        self.state, self._best = arrays["state"], arrays.get("best")
+        kept = {"best": abstract.params} if has_best else {}
+        kept |= {"anchor": abstract_anchor(abstract.params["policy"])} if has_anchor else {}
+        arrays = self.checkpoints.arrays(latest, {"state": abstract} | kept)
+        self.state, self._best, self._anchor = arrays["state"], arrays.get("best"), arrays.get("anchor")
         self.progress.message(f"resuming {self.folder.path} at {self.position.stage}, step {self.position.step}")
 
     def _stop_on_nonfinite(self, rows: TokenBatch, metrics: UpdateMetrics) -> None:

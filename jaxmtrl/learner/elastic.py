@@ -27,6 +27,15 @@ class Anchor:
     fisher: Any  # F, f32, each at least 0
 
 
+def abstract_anchor(policy: Any) -> Anchor:
+    """What a checkpoint's anchor is restored into, from shapes and shardings of the policy's parameters."""
+
+    def number(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=leaf.sharding)
+
+    return Anchor(params=policy, fisher=jax.tree.map(number, policy))
+
+
 def pull(anchor: Anchor, policy: Any, coef: jax.Array | float) -> tuple[Any, jax.Array]:
     """The gradient of the penalty, f32, and the penalty itself, f32 [].
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_runs import arrays, lines, run, run_and_kill
+from tiny_runs import ROOT, arrays, lines, run, run_and_kill
 
 # The policy learns next to nothing at this size, so that it falls from the second level to the first.
 COURSE = [
@@ -59,3 +60,46 @@ def test_a_killed_run_goes_on_with_its_curriculum(tmp_path):
     assert course_of(folders[0]) == course_of(folders[1])
     for one, other in zip(*(arrays(folder) for folder in folders), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_an_alarm_ends_a_run_that_goes_on_when_it_is_started_again(tmp_path):
+    alarm = ["alarms.stalled_binary_reward=stop", "alarms.stall_iterations=2"]
+    first = run(tmp_path, *alarm)
+    assert first.returncode != 0 and "stalled_binary_reward" in first.stderr and "start it again" in first.stderr
+    done = len(lines(tmp_path / "tiny" / "metrics.jsonl"))
+    again = run(tmp_path, *alarm)
+    assert again.returncode == 0, again.stdout + again.stderr
+    steps = [line["step"] for line in lines(tmp_path / "tiny" / "metrics.jsonl")]
+    assert steps == list(range(1, len(steps) + 1)) and len(steps) > done
+
+
+@pytest.mark.slow
+def test_a_level_that_was_learnt_holds_the_policy_and_a_killed_run_keeps_its_hold(tmp_path):
+    """learning.yaml wins about a third of its games after imitation, so that a gate of a tenth is passed."""
+    config = ROOT / "tests" / "training" / "learning.yaml"
+    settings = [
+        f"env.options={json.dumps({'train_tasks': 8, 'max_steps': 6})}",
+        "curriculum.levels.one={train: train, evaluate: train}",
+        "curriculum.levels.two={train: heldout, evaluate: heldout}",
+        "curriculum.every=2",
+        "curriculum.confirmations=1",
+        "curriculum.stay=1",
+        "curriculum.evaluation_tasks=8",
+        "curriculum.harder_above=0.1",
+        "curriculum.easier_below=0.0",
+        "evaluation.temperature=1.0",
+        "algorithm.ewc_coef=10.0",
+        "rl.iterations=8",
+        "checkpoint.every=1",
+    ]
+    folders = [tmp_path / "straight", tmp_path / "killed"]
+    run_and_kill(folders[1], *settings, after_step=30, config=config)
+    for folder in folders:
+        done = run(folder, *settings, config=config)
+        assert done.returncode == 0, done.stdout + done.stderr
+    curves = [
+        [line.get("loss/elastic") for line in lines(folder / "learning" / "metrics.jsonl") if line["stage"] == "rl"]
+        for folder in folders
+    ]
+    assert curves[0] == curves[1] and curves[0][0] == 0 and curves[0][-1] > 0

@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "tests" / "training" / "tiny.yaml"
 
 
-def command(folder: Path, *overrides: str) -> list[str]:
+def command(folder: Path, *overrides: str, config: Path = CONFIG) -> list[str]:
     return [
-        sys.executable, "-m", "jaxmtrl.train", "--config", str(CONFIG),
+        sys.executable, "-m", "jaxmtrl.train", "--config", str(config),
         f"run.dir={folder}", f"run.compilation_cache={ROOT / '.cache' / 'jax-tests'}", *overrides,
     ]  # fmt: skip
 
@@ -32,9 +32,14 @@ def environment() -> dict[str, str]:
     }
 
 
-def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess:
+def run(folder: Path, *overrides: str, config: Path = CONFIG) -> subprocess.CompletedProcess:
     return subprocess.run(
-        command(folder, *overrides), env=environment(), capture_output=True, text=True, timeout=300, cwd=ROOT
+        command(folder, *overrides, config=config),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
     )
 
 
@@ -42,17 +47,17 @@ def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def run_and_kill(folder: Path, *overrides: str, after_step: int) -> None:
+def run_and_kill(folder: Path, *overrides: str, after_step: int, config: Path = CONFIG) -> None:
     """Starts the run and kills it with all it started once `after_step` is in the metrics."""
     process = subprocess.Popen(
-        command(folder, *overrides),
+        command(folder, *overrides, config=config),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
         cwd=ROOT,
     )
-    metrics = folder / "tiny" / "metrics.jsonl"
+    metrics = folder / config.stem / "metrics.jsonl"
     deadline = time.monotonic() + 240
     try:
         while time.monotonic() < deadline:
