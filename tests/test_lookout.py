@@ -13,6 +13,7 @@ from jaxmtrl.lookout import Lookout
 from jaxmtrl.types import Episode, EpisodeStop
 
 TOY = "configs/toy.yaml"
+START = DialState()
 
 
 def lost(count: int = 8) -> list[Episode]:
@@ -23,7 +24,7 @@ def lost(count: int = 8) -> list[Episode]:
     ]
 
 
-def look(lookout: Lookout, iteration: int, state: DialState = DialState()) -> dict[str, float]:
+def look(lookout: Lookout, iteration: int, state: DialState = START) -> dict[str, float]:
     """One RL iteration of lost plays, numbers as the loop counts them."""
     dials = lookout.dials(state, "rl", iteration)
     values = {"episode/success": 0.0, "episode/return": 0.0}
