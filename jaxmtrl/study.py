@@ -66,7 +66,8 @@ def _study(parsed: argparse.Namespace) -> int:
     from jaxmtrl.studies.cost import as_lines, cost_of
     from jaxmtrl.studies.prepare import build_games, note_machine
     from jaxmtrl.studies.reading import read_configs, read_study
-    from jaxmtrl.studies.run import results_of, run_all
+    from jaxmtrl.studies.results import results_of
+    from jaxmtrl.studies.run import run_all
 
     if not parsed.config:
         raise ConfigError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from jaxmtrl.config.sections import Config
 from jaxmtrl.studies.grid import Run, Study
 from jaxmtrl.studies.prepare import machines
-from jaxmtrl.studies.run import results_of
+from jaxmtrl.studies.results import results_of
 from jaxmtrl.studies.table import Figure, Verdict, figures_of, verdicts_of
 
 

@@ -16,12 +16,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from jaxmtrl.config.sections import TextSection
 from jaxmtrl.config.setting import CONFIG, Count, NonNegative, setting
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-_NAME_FORM = "of letters, digits, '.', '_' and '-' that begins with a letter or a digit"
-Name = Annotated[str, setting("a name", form=_NAME_FORM, pattern=_NAME)]
+NAME_FORM = "of letters, digits, '.', '_' and '-' that begins with a letter or a digit"
+Name = Annotated[str, setting("a name", form=NAME_FORM, pattern=_NAME)]
 Overrides = dict[str, Any]
+# The exported folder says how large its vocabulary is, and agrees with the default alone.
+_TEXT_OF_EXPORTED = {"text.tokenizer": "pretrained", "text.vocab_size": TextSection().vocab_size}
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -57,7 +60,7 @@ class Smoke:
 class Study:
     """A study file. Lists of cells and axes exclude each other."""
 
-    name: Annotated[str, setting("name of the study and of its files", form=_NAME_FORM, pattern=_NAME)]
+    name: Annotated[str, setting("name of the study and of its files", form=NAME_FORM, pattern=_NAME)]
     about: Annotated[str, setting("what is asked, a sentence or two", min_length=1)]
     base: Annotated[str, setting("config that every cell begins with, from the study file's folder", min_length=1)]
     set: Annotated[Overrides, setting("fields of the config that all cells share, by dotted path")] = Field(
@@ -143,11 +146,12 @@ def runs_of(study: Study, base: Path, root: Path, *, smoke: bool = False) -> lis
 
 def _run(study: Study, cell: Cell, name: str, seed: int, base: Path, root: Path, last: Overrides) -> Run:
     folder = root / run_name(name, seed)
-    fields = {**study.set, **cell.set, **last, "run.dir": str(root), "run.name": folder.name, "run.seed": seed}
+    own = {"run.dir": str(root), "run.name": folder.name, "run.seed": seed}
+    fields = _laid_over(study.set, cell.set, last, own)
     before = root / run_name(cell.after, seed) if cell.after else None
     exported = root / "exported" / f"{before.name}_{cell.policy}" if before else None
     if exported:
-        fields |= {"model.from_pretrained": str(exported), "text.tokenizer": "pretrained"}
+        fields = _laid_over(fields, {"model.from_pretrained": str(exported), **_TEXT_OF_EXPORTED})
     return Run(
         cell=name,
         seed=seed,
@@ -158,6 +162,15 @@ def _run(study: Study, cell: Cell, name: str, seed: int, base: Path, root: Path,
         policy=cell.policy if before else "",
         exported=exported,
     )
+
+
+def _laid_over(*layers: Overrides) -> Overrides:
+    """Layers of fields as one, in the order in which they are to be set: a later whole replaces an earlier part."""
+    fields: Overrides = {}
+    for path, value in itertools.chain.from_iterable(layer.items() for layer in layers):
+        fields.pop(path, None)
+        fields[path] = value
+    return fields
 
 
 def as_overrides(fields: Mapping[str, Any]) -> tuple[str, ...]:

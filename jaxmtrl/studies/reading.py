@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from jaxmtrl.envs.base import load_environment
 from jaxmtrl.errors import ConfigError, JaxmtrlError
 from jaxmtrl.fields import SettingInfo, describe, dotted, lookup, nearest, show, siblings
 from jaxmtrl.stages import EVALUATED
-from jaxmtrl.studies.grid import Claim, Run, Smoke, Study, runs_of
+from jaxmtrl.studies.grid import NAME_FORM, Claim, Run, Smoke, Study, runs_of
 from jaxmtrl.studies.published import TABLES, all_references, published_value
 from jaxmtrl.tasks import tasks_of
 
@@ -55,7 +56,7 @@ def read_study(path: str | os.PathLike[str]) -> tuple[Study, Path]:
     except ValidationError as err:
         known = _known()
         raise ConfigError(str(path), mistakes + [_sentence(mistake, known) for mistake in err.errors()]) from err
-    base = path.parent / study.base
+    base = Path(os.path.normpath(path.parent / study.base))
     mistakes += [*_between_fields(study), *([] if base.is_file() else [f"base: {base} is no file"])]
     if mistakes:
         raise ConfigError(str(path), mistakes)
@@ -65,54 +66,59 @@ def read_study(path: str | os.PathLike[str]) -> tuple[Study, Path]:
 def read_configs(study: Study, base: Path, root: Path, *, smoke: bool = False) -> dict[Run, Config]:
     """The valid config of every run of the grid.
 
+    Args:
+        base: the base config.
+        root: folder that gets the study's run folders.
+        smoke: of the smoke grid instead, which may evaluate few tasks.
+
     Raises:
         ConfigError: lists the mistakes of all cells, and splits with too few tasks for a study.
     """
-    configs: dict[Run, Config] = {}
+    runs = runs_of(study, base, root, smoke=smoke)
+    first = {run.cell: run for run in reversed(runs)}  # seeds differ in nothing that could be wrong
+    configs: dict[str, Config] = {}
     found: dict[str, list[str]] = {}  # mistake -> cells
-    for run in runs_of(study, base, root, smoke=smoke):
+    for cell, run in reversed(first.items()):
         try:
-            configs[run] = load_config(run.config, run.overrides)
-            mistakes = (
-                []
-                if run.cell in {other.cell for other in configs if other is not run}
-                else _of_environment(configs[run], LEAST_TASKS if not smoke else 1)
-            )
+            configs[cell] = load_config(run.config, run.overrides)
+            least = (1 if smoke else LEAST_TASKS) if study.grid[cell].shown else 0
+            mistakes = list(_of_evaluation(configs[cell], least))
         except ConfigError as err:
             mistakes = list(err.mistakes)
         except JaxmtrlError as err:
             mistakes = [str(err)]
         for mistake in mistakes:
-            cells = found.setdefault(mistake, [])
-            cells += [run.cell] if run.cell not in cells else []
-    everywhere = {run.cell for run in runs_of(study, base, root, smoke=smoke)}
+            found.setdefault(mistake, []).append(cell)
     listed = [
-        f"{'every cell' if set(cells) == everywhere else ', '.join(cells)}: {text}" for text, cells in found.items()
+        f"{'every cell' if len(cells) == len(first) else ', '.join(cells)}: {text}" for text, cells in found.items()
     ]
-    if not listed and not smoke:
-        listed = list(_of_references(study, configs))
+    listed = listed or ([] if smoke else list(_of_references(study, configs)))
     if listed:
         raise ConfigError(f"the cells of {study.name}", listed)
-    return configs
+    return {run: _with_seed(configs[run.cell], run) for run in runs}
 
 
-def _of_environment(config: Config, least: int) -> Iterator[str] | list[str]:
-    """What is wrong with the options and splits of a config's environment; splits of fewer than `least` tasks are."""
-    if not config.evaluation.splits:
-        return ["evaluation.splits: names none, so there would be nothing to compare"]
-    mistakes = [
-        f"evaluation.splits.{name}: got {count}, wanted >= {least} tasks in a study"
-        for name, count in config.evaluation.splits.items()
-        if count < least
-    ]
+def _with_seed(config: Config, run: Run) -> Config:
+    """A cell's config as this run's overrides would make it."""
+    section = replace(config.run, name=run.name, seed=run.seed)
+    model = replace(config.model, from_pretrained=str(run.exported)) if run.exported else config.model
+    return replace(config, run=section, model=model)
+
+
+def _of_evaluation(config: Config, least: int) -> Iterator[str]:
+    """What is wrong with a config's splits: fewer than `least` tasks are, and none to evaluate where `least` > 0."""
+    splits = config.evaluation.splits
+    if least and not splits:
+        yield "evaluation.splits: names none, so there would be nothing to compare"
+    for name, count in splits.items():
+        if count < least:
+            yield f"evaluation.splits.{name}: got {count}, wanted >= {least} tasks in a study"
     environment = load_environment(config.env.factory, config.env.options)
-    for name, count in {**config.evaluation.splits, config.env.train_split: None}.items():
-        field = "env.train_split" if count is None else f"evaluation.splits.{name}"
+    for name, count in splits.items():
         try:
-            tasks_of(environment, name, count, field)
+            tasks_of(environment, name, count, f"evaluation.splits.{name}")
         except ConfigError as err:
-            mistakes += err.mistakes
-    return mistakes
+            yield from err.mistakes
 
 
 def _between_fields(study: Study) -> Iterator[str]:
@@ -158,11 +164,11 @@ def field_default(kind: Any, name: str) -> Any:
     return kind.__pydantic_fields__[name].default
 
 
-def _of_references(study: Study, configs: Mapping[Run, Config]) -> Iterator[str]:
+def _of_references(study: Study, configs: Mapping[str, Config]) -> Iterator[str]:
     """References to figures that no run of the study will make."""
     known = [
-        f"{run.cell}/{split}/{policy}"
-        for run, config in configs.items()
+        f"{cell}/{split}/{policy}"
+        for cell, config in configs.items()
         for split in config.evaluation.splits
         for policy in EVALUATED
     ]
@@ -195,5 +201,5 @@ def _sentence(mistake: Mapping[str, Any], known: Mapping[str, SettingInfo]) -> s
     if info is None:
         return f"{place}: {mistake['msg']}, got {show(mistake['input'])}"
     if "[key]" in mistake["loc"]:
-        return f"{place}: is no name {'of letters, digits, dots, dashes and underscores'}"
+        return f"{place}: got {show(str(loc[-1]))} for a name, wanted one {NAME_FORM}"
     return info.mistake(place, mistake["input"], missing=mistake["type"] == "missing")

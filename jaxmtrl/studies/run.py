@@ -6,89 +6,23 @@ A run that fails does not stop the others. A half-done run goes on from its last
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from jaxmtrl.config.loading import load_config
-from jaxmtrl.config.sections import Config
-from jaxmtrl.errors import JaxmtrlError, ResumeError
-from jaxmtrl.run_folder import CONFIG_FILE, RESULT_FILE, RunFolder
+from jaxmtrl.run_folder import RESULT_FILE
 from jaxmtrl.studies.grid import Run
 
 _GRACE_S = 20.0  # what a child that was asked to stop has for it
 _LOOK_EVERY_S = 0.2
-_WANTED = ("splits", "seed", "model_params", "wall_s")  # of a result.json
 _LAST_LINES = 12  # of a failed child's log
-
-
-def result_of(run: Run, config: Config) -> dict[str, Any] | None:
-    """What a run's result.json holds; None if it has not ended.
-
-    Raises:
-        ResumeError: the folder was trained with another config, is being trained right now, or its weights came from
-            a run that has been trained anew.
-        JaxmtrlError: result.json cannot be read.
-    """
-    path = run.folder / RESULT_FILE
-    if not path.exists():
-        return None
-    RunFolder.open(_as_resolved(config, run.folder)).close()  # refuses what is not this run's
-    if run.exported and run.before and run.exported.exists():
-        begun = run.before / RESULT_FILE
-        if begun.exists() and begun.stat().st_mtime > run.exported.stat().st_mtime:
-            raise ResumeError(
-                f"{run.folder} began with {run.exported}, which is older than {begun}; remove both folders, and the "
-                "same command makes them again."
-            )
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        missing = [name for name in _WANTED if name not in result]
-        if missing:
-            raise KeyError(*missing)
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        raise JaxmtrlError(
-            f"{path} cannot be read as a run's result ({err!r}); remove its folder to train anew."
-        ) from err
-    return result
-
-
-def results_of(configs: Mapping[Run, Config]) -> dict[Run, dict[str, Any]]:
-    """The results of all runs that have ended.
-
-    Raises:
-        ResumeError: lists every folder that belongs to something else.
-    """
-    results, wrong = {}, []
-    for run, config in configs.items():
-        try:
-            result = result_of(run, config)
-        except JaxmtrlError as err:
-            wrong.append(str(err))
-            continue
-        if result is not None:
-            results[run] = result
-    if wrong:
-        raise ResumeError("\n".join(wrong))
-    return results
-
-
-def _as_resolved(config: Config, folder: Path) -> Config:
-    """The config with what its published model decided of sizes and text, as the run folder has noted it."""
-    if not config.model.from_pretrained or not (folder / CONFIG_FILE).exists():
-        return config
-    noted = load_config(folder / CONFIG_FILE)
-    if noted.model.from_pretrained != config.model.from_pretrained:
-        return config
-    return dataclasses.replace(config, model=noted.model, text=noted.text)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -144,7 +78,7 @@ def run_all(
     with _terminates_like_ctrl_c():
         try:
             while waiting or children:
-                for run in _startable(waiting, ended, failed)[: jobs - len(children)]:
+                while len(children) < jobs and (run := _startable(waiting, ended, children)):
                     waiting.remove(run)
                     children.append(_start(run, commands_of(run)))
                     say(f"[{len(ended)}/{total} done] {run.name} begins; log: {log_of(run)}")
@@ -171,9 +105,13 @@ def run_all(
     return failed
 
 
-def _startable(waiting: Sequence[Run], ended: set[Path], failed: Mapping[Run, str]) -> list[Run]:
-    """The runs that need wait for no other."""
-    return [run for run in waiting if run.before is None or run.before in ended]
+def _startable(waiting: Sequence[Run], ended: set[Path], children: Sequence[_Child]) -> Run | None:
+    """The first run that need not wait: for the run that it begins with, or for a policy that is being exported."""
+    exporting = {child.run.exported for child in children if child.rest}
+    for run in waiting:
+        if run.before is None or (run.before in ended and run.exported not in exporting):
+            return run
+    return None
 
 
 def _start(run: Run, commands: list[list[str]]) -> _Child:
