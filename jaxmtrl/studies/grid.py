@@ -42,9 +42,9 @@ class Claim:
     says: Annotated[str, setting("what is claimed, as a sentence", min_length=1)]
     higher: Annotated[str, setting("cell/split/policy that the claim puts above", min_length=1)]
     lower: Annotated[str, setting("cell/split/policy that it puts below", min_length=1)]
-    by: Annotated[
-        str, setting("who claims it; of the paper's claims the published numbers are shown", min_length=1)
-    ] = "the paper"
+    by: Annotated[str, setting("who claims it; beside the paper's the published numbers are shown", min_length=1)] = (
+        "the paper's numbers"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)

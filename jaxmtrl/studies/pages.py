@@ -23,7 +23,8 @@ from jaxmtrl.studies.table import Figure, Interval, Verdict, published_number
 
 _READING = """An entry is the mean success of the seeds with its 95 % interval, which answers for other seeds and other
 games: it reaches as far as the wider of Student's over the seeds and Wilson's over the games of one seed (every seed
-plays the same games). A difference has Newcombe's interval of the two; if that holds 0, no direction can be told."""
+plays the same games). A difference is taken seed by seed, and its interval is the wider of Student's and Newcombe's; if
+that holds 0, no direction can be told."""
 _ONE_SEED = "- One seed and 100 games a number, and no intervals: the standard error is up to 5 points."
 
 

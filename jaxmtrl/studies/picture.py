@@ -36,7 +36,8 @@ def draw(figures: Sequence[Figure], path: Path, title: str) -> str:
     for axis, split in zip(axes[0], splits):
         _panel(axis, [figure for figure in figures if figure.split == split], cells, split)
     axes[0][0].set_ylabel("success")
-    axes[0][0].legend(fontsize=8)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    canvas.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=len(labels))
     canvas.savefig(path, dpi=120)
     pyplot.close(canvas)
     return ""

@@ -6,8 +6,9 @@ same at every seed. It reaches as far as the wider of these at either end:
     seeds: mean ± t(k-1, .975) · s / √k over the k seeds' success
     games: Wilson's interval of the mean over the n games of one seed; n, not k · n, since more seeds are no more games
 
-The pooled Wilson interval over k · n plays, which takes every play for a draw of its own, is given beside it.
-Differences have the interval of Newcombe (1998, method 10), made of the two figures' own.
+The pooled Wilson interval over k · n plays, which takes every play for a draw of its own, is given beside it. The
+difference of two figures is made likewise, of the seeds that both have: Student's interval over the differences seed by
+seed (cells may share what a seed began with), and Newcombe's over the games.
 """
 
 from __future__ import annotations
@@ -124,15 +125,6 @@ def _figure(cell: str, split: str, policy: str, results: Sequence[Mapping[str, A
     )
 
 
-def seeds_interval(shares: Sequence[float]) -> Interval | None:
-    """Student's 95 % interval of the mean of a success over seeds, cut to [0, 1]; None for a single seed."""
-    k = len(shares)
-    if k < 2:
-        return None
-    half = float(stdtrit(k - 1, 0.975)) * stdev(shares) / math.sqrt(k)
-    return max(0.0, fmean(shares) - half), min(1.0, fmean(shares) + half)
-
-
 def interval(shares: Sequence[float], n: int) -> Interval:
     """95 % interval of the mean of a success over seeds, for other seeds and other games.
 
@@ -140,18 +132,46 @@ def interval(shares: Sequence[float], n: int) -> Interval:
         shares: of won games, one a seed, each in [0, 1].
         n: games, the same at every seed.
     """
-    games = wilson_interval(round(fmean(shares) * n), n)
-    seeds = seeds_interval(shares) or games
-    return min(games[0], seeds[0]), max(games[1], seeds[1])
+    mean, half = fmean(shares), _half_width(shares)
+    games = _wilson(mean, n)
+    return max(0.0, min(games[0], mean - half)), min(1.0, max(games[1], mean + half))
 
 
-def difference(p: float, p_ci: Interval, q: float, q_ci: Interval) -> tuple[float, Interval]:
-    """p - q with its 95 % interval (Newcombe 1998, Statistics in Medicine 17, method 10).
+def newcombe(p: float, p_ci: Interval, q: float, q_ci: Interval) -> Interval:
+    """95 % interval of p - q, made of those of p and q (Newcombe 1998, Statistics in Medicine 17, method 10).
 
     d - √((p - l_p)² + (u_q - q)²) to d + √((u_p - p)² + (q - l_q)²)
     """
     d = p - q
-    return d, (d - math.hypot(p - p_ci[0], q_ci[1] - q), d + math.hypot(p_ci[1] - p, q - q_ci[0]))
+    return d - math.hypot(p - p_ci[0], q_ci[1] - q), d + math.hypot(p_ci[1] - p, q - q_ci[0])
+
+
+def difference(
+    higher: Mapping[int, float], higher_n: int, lower: Mapping[int, float], lower_n: int
+) -> tuple[float, Interval] | None:
+    """Mean difference of two successes over the seeds that both have, with its 95 % interval; None if there is none.
+
+    Args:
+        higher, lower: seed -> share of won games.
+        higher_n, lower_n: games a seed.
+    """
+    seeds = sorted(set(higher) & set(lower))
+    if not seeds:
+        return None
+    p, q = fmean(higher[seed] for seed in seeds), fmean(lower[seed] for seed in seeds)
+    games = newcombe(p, _wilson(p, higher_n), q, _wilson(q, lower_n))
+    half = _half_width([higher[seed] - lower[seed] for seed in seeds])
+    return p - q, (max(-1.0, min(games[0], p - q - half)), min(1.0, max(games[1], p - q + half)))
+
+
+def _half_width(values: Sequence[float]) -> float:
+    """Half of Student's 95 % interval of a mean; 0 for a single value, which has no spread to tell of."""
+    k = len(values)
+    return float(stdtrit(k - 1, 0.975)) * stdev(values) / math.sqrt(k) if k > 1 else 0.0
+
+
+def _wilson(share: float, n: int) -> Interval:
+    return wilson_interval(round(share * n), n)
 
 
 def verdicts_of(study: Study, figures: Sequence[Figure]) -> list[Verdict]:
@@ -162,13 +182,9 @@ def verdicts_of(study: Study, figures: Sequence[Figure]) -> list[Verdict]:
 
 def _verdict(study: Study, claim: Claim, higher: Figure | None, lower: Figure | None) -> Verdict:
     pair = published_pair(study, claim)
-    theirs = None
-    if pair:
-        wilson = [wilson_interval(round(value * N), N) for value in pair]
-        theirs = difference(pair[0], wilson[0], pair[1], wilson[1])[1]
-    d, ci95 = None, None
-    if higher and lower:
-        d, ci95 = difference(higher.mean, higher.ci95, lower.mean, lower.ci95)
+    theirs = newcombe(pair[0], _wilson(pair[0], N), pair[1], _wilson(pair[1], N)) if pair else None
+    ours = difference(higher.by_seed, higher.n, lower.by_seed, lower.n) if higher and lower else None
+    d, ci95 = ours or (None, None)
     return Verdict(claim=claim, difference=d, ci95=ci95, published=pair, published_ci95=theirs)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from jaxmtrl.evaluation import wilson_interval
 from jaxmtrl.studies.grid import Cell, Claim, Run, Smoke, Study, runs_of
-from jaxmtrl.studies.table import difference, figures_of, interval, seeds_interval, verdicts_of
+from jaxmtrl.studies.table import difference, figures_of, interval, newcombe, verdicts_of
 
 
 def study(**fields) -> Study:
@@ -33,18 +33,13 @@ def results_of(made: Study, shares: dict[str, list[float | None]], **more) -> di
     return results
 
 
-def test_students_interval_over_three_seeds():
-    # mean .65, deviation .05, t(2, .975) = 4.3027: half a width of 4.3027 * .05 / sqrt(3) = .12421
-    assert seeds_interval([0.6, 0.7, 0.65]) == pytest.approx((0.52579, 0.77421), abs=1e-5)
-
-
 def test_one_seed_has_no_spread():
-    assert seeds_interval([0.6]) is None
     assert interval([0.6], 100) == wilson_interval(60, 100)
 
 
 def test_an_interval_reaches_as_far_as_the_wider_of_seeds_and_games():
-    # Wilson's of 65 of 100 is [.553, .736], within the seeds' [.526, .774].
+    # mean .65, deviation .05, t(2, .975) = 4.3027: half a width of 4.3027 * .05 / sqrt(3) = .12421. Wilson's of 65 of
+    # 100 is [.553, .736], within that.
     assert interval([0.6, 0.7, 0.65], 100) == pytest.approx((0.52579, 0.77421), abs=1e-5)
     # Seeds that agree say nothing of other games.
     assert interval([0.5, 0.5, 0.5], 100) == wilson_interval(50, 100)
@@ -60,17 +55,35 @@ def test_an_interval_stays_within_0_and_1_and_around_its_mean():
 
 def test_a_difference_by_newcombe():
     # .2 - sqrt(.1^2 + .1^2) = .05858, .2 + sqrt(.08^2 + .1^2) = .32806
-    d, (low, high) = difference(0.7, (0.6, 0.78), 0.5, (0.4, 0.6))
-    assert (d, low, high) == pytest.approx((0.2, 0.05858, 0.32806), abs=1e-5)
+    assert newcombe(0.7, (0.6, 0.78), 0.5, (0.4, 0.6)) == pytest.approx((0.05858, 0.32806), abs=1e-5)
     # The example of the article: 56 of 70 and 48 of 80 have [.0524, .3339].
-    d, bounds = difference(56 / 70, wilson_interval(56, 70), 48 / 80, wilson_interval(48, 80))
+    bounds = newcombe(56 / 70, wilson_interval(56, 70), 48 / 80, wilson_interval(48, 80))
     assert bounds == pytest.approx((0.0524, 0.3339), abs=1e-4)
 
 
+def test_a_difference_is_taken_seed_by_seed():
+    # Seeds far apart, their differences .2, .2 and .23: half a width is 4.3027 * .01732 / sqrt(3) = .043 by seeds, and
+    # that of the games, which have .6 and .39 of 100 by Newcombe, is wider.
+    far = difference({0: 0.9, 1: 0.6, 2: 0.3}, 100, {0: 0.7, 1: 0.4, 2: 0.07}, 100)
+    assert far is not None and far[0] == pytest.approx(0.21)
+    assert far[1] == newcombe(0.6, wilson_interval(60, 100), 0.39, wilson_interval(39, 100))
+    # Differences .4, 0 and .23 (deviation .20075): half a width of 4.3027 * .20075 / sqrt(3) = .4987.
+    near = difference({0: 0.9, 1: 0.6, 2: 0.3}, 100, {0: 0.5, 1: 0.6, 2: 0.07}, 100)
+    assert near is not None and near[1] == pytest.approx((0.21 - 0.4987, 0.21 + 0.4987), abs=1e-4)
+
+
+def test_a_difference_needs_common_seeds_and_stays_within_its_bounds():
+    assert difference({0: 0.5}, 100, {1: 0.5}, 100) is None
+    assert difference({0: 0.5, 1: 0.1}, 100, {1: 0.4}, 100) == difference({1: 0.1}, 100, {1: 0.4}, 100)
+    wide = difference({0: 1.0, 1: 0.0}, 100, {0: 0.0, 1: 1.0}, 100)
+    assert wide == (0.0, (-1.0, 1.0))
+
+
 def test_a_difference_the_other_way_round_is_mirrored():
-    d, (low, high) = difference(0.7, (0.6, 0.78), 0.5, (0.4, 0.6))
-    e, (below, above) = difference(0.5, (0.4, 0.6), 0.7, (0.6, 0.78))
-    assert (e, below, above) == pytest.approx((-d, -high, -low))
+    a, b = {0: 0.9, 1: 0.6, 2: 0.3}, {0: 0.5, 1: 0.6, 2: 0.07}
+    one, other = difference(a, 100, b, 100), difference(b, 100, a, 100)
+    assert one is not None and other is not None
+    assert (other[0], *other[1]) == pytest.approx((-one[0], -one[1][1], -one[1][0]))
 
 
 def test_the_interval_covers_where_the_pooled_one_does_not():
@@ -79,15 +92,18 @@ def test_the_interval_covers_where_the_pooled_one_does_not():
     seeds, games, tries = 3, 100, 1500
     policies, tasks = rng.normal(0, 0.5, (400, 1)), rng.normal(0, 2, (1, 4000))
     truth = float((1 / (1 + np.exp(-(policies + tasks)))).mean())
-    ours = pooled = 0
+    ours = pooled = differences = 0
     for _ in range(tries):
-        logits = rng.normal(0, 0.5, (seeds, 1)) + rng.normal(0, 2, (1, games))
-        won = rng.random((seeds, games)) < 1 / (1 + np.exp(-logits))
-        low, high = interval(list(won.mean(axis=1)), games)
+        logits = rng.normal(0, 0.5, (2, seeds, 1)) + rng.normal(0, 2, (1, 1, games))  # of two cells that are alike
+        won = rng.random((2, seeds, games)) < 1 / (1 + np.exp(-logits))
+        one, other = won.mean(axis=2)
+        low, high = interval(list(one), games)
         ours += low <= truth <= high
-        low, high = wilson_interval(int(won.sum()), seeds * games)
+        low, high = wilson_interval(int(won[0].sum()), seeds * games)
         pooled += low <= truth <= high
-    assert ours / tries >= 0.95
+        found = difference(dict(enumerate(one)), games, dict(enumerate(other)), games)
+        differences += found is not None and found[1][0] <= 0 <= found[1][1]
+    assert ours / tries >= 0.95 and differences / tries >= 0.95
     assert pooled / tries < 0.80
 
 
