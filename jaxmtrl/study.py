@@ -81,15 +81,15 @@ def _study(parsed: argparse.Namespace) -> int:
         _say(line)
     if parsed.dry_run:
         return 0
-    from jaxmtrl.studies.findings import findings_of
-    from jaxmtrl.studies.pages import write_pages
-
     left = [configs[run] for run in runs if run not in results]
     failed = {}
     if left and not parsed.pages_only:
         build_games(left, _say)
         note_machine(root)
         failed = run_all(runs, done=list(results), jobs=parsed.jobs, say=_say)
+    from jaxmtrl.studies.findings import findings_of  # here: they start jax, which would sit beside the children
+    from jaxmtrl.studies.pages import write_pages
+
     findings = findings_of(study, configs, root, _command(parsed), smoke=parsed.smoke)
     if findings.figures:
         files, no_picture = write_pages(findings, Path(parsed.out) if parsed.out else root)

@@ -22,6 +22,7 @@ from jaxmtrl.config.setting import CONFIG, Count, NonNegative, setting
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 NAME_FORM = "of letters, digits, '.', '_' and '-' that begins with a letter or a digit"
 Name = Annotated[str, setting("a name", form=NAME_FORM, pattern=_NAME)]
+PAPER = "the paper's numbers"  # who claims what nobody else is named for
 Overrides = dict[str, Any]
 # The exported folder says how large its vocabulary is, and agrees with the default alone.
 _TEXT_OF_EXPORTED = {"text.tokenizer": "pretrained", "text.vocab_size": TextSection().vocab_size}
@@ -42,9 +43,9 @@ class Claim:
     says: Annotated[str, setting("what is claimed, as a sentence", min_length=1)]
     higher: Annotated[str, setting("cell/split/policy that the claim puts above", min_length=1)]
     lower: Annotated[str, setting("cell/split/policy that it puts below", min_length=1)]
-    by: Annotated[str, setting("who claims it; beside the paper's the published numbers are shown", min_length=1)] = (
-        "the paper's numbers"
-    )
+    by: Annotated[
+        str, setting("who claims it; the published numbers are shown beside their own claims", min_length=1)
+    ] = PAPER
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)

@@ -22,7 +22,7 @@ from jaxmtrl.envs.base import load_environment
 from jaxmtrl.errors import ConfigError, JaxmtrlError
 from jaxmtrl.fields import SettingInfo, describe, dotted, lookup, nearest, show, siblings
 from jaxmtrl.stages import EVALUATED
-from jaxmtrl.studies.grid import NAME_FORM, Claim, Run, Smoke, Study, runs_of
+from jaxmtrl.studies.grid import NAME_FORM, PAPER, Claim, Run, Smoke, Study, runs_of
 from jaxmtrl.studies.published import TABLES, all_references, published_value
 from jaxmtrl.tasks import tasks_of
 
@@ -153,22 +153,18 @@ def _between_fields(study: Study) -> Iterator[str]:
 
 def published_pair(study: Study, claim: Claim) -> tuple[float, float] | None:
     """The source's numbers for the two sides of one of its own claims; None if it has none."""
-    if claim.by != field_default(Claim, "by"):
+    if claim.by != PAPER:
         return None
     values = [published_value(study.published.get(side, "")) for side in (claim.higher, claim.lower)]
     return None if values[0] is None or values[1] is None else (values[0], values[1])
 
 
-def field_default(kind: Any, name: str) -> Any:
-    """The default of one field of a settings class."""
-    return kind.__pydantic_fields__[name].default
-
-
 def _of_references(study: Study, configs: Mapping[str, Config]) -> Iterator[str]:
-    """References to figures that no run of the study will make."""
+    """References to figures that no run of the study will make, or that are not shown."""
     known = [
         f"{cell}/{split}/{policy}"
         for cell, config in configs.items()
+        if study.grid[cell].shown
         for split in config.evaluation.splits
         for policy in EVALUATED
     ]

@@ -69,13 +69,13 @@ def run_all(
         Why each run that failed did.
 
     Raises:
-        KeyboardInterrupt: this process was asked to stop, by the keyboard or SIGTERM; the children have ended.
+        KeyboardInterrupt: this process was asked to stop, by keyboard, SIGTERM or SIGHUP; the children have ended.
     """
     ended = {run.folder for run in done}
     waiting = [run for run in runs if run.folder not in ended]
     failed: dict[Run, str] = {}
     total, children = len(runs), list[_Child]()
-    with _terminates_like_ctrl_c():
+    with _ends_like_ctrl_c():
         try:
             while waiting or children:
                 while len(children) < jobs and (run := _startable(waiting, ended, children)):
@@ -152,15 +152,18 @@ def _end(children: Sequence[_Child]) -> None:
     for child in children:
         try:
             child.process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # who asks twice will not wait
+            until = 0.0
+    for child in children:
+        if child.process.poll() is None:
             os.killpg(child.process.pid, signal.SIGKILL)
             child.process.wait()
         child.log.close()
 
 
 @contextmanager
-def _terminates_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt meanwhile; elsewhere than in the main thread nothing is changed."""
+def _ends_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt meanwhile, unless they are ignored or this is not the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -168,8 +171,10 @@ def _terminates_like_ctrl_c() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

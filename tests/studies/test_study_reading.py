@@ -116,6 +116,13 @@ def test_figures_that_no_run_will_make_are_refused(tmp_path):
     assert has(found, "claims[0].lower: 'c/heldout/rl'")
 
 
+def test_a_claim_about_a_cell_that_is_not_shown_is_refused(tmp_path):
+    text = HEAD + (
+        "cells: {a: {}, b: {shown: false}}\nclaims: [{says: x, higher: a/heldout/rl, lower: b/heldout/rl}]\n"
+    )
+    assert has(mistakes_of(text, tmp_path), "claims[0].lower: 'b/heldout/rl' is no cell/split/policy of this study")
+
+
 def test_a_file_that_is_not_there_has_a_neighbour(tmp_path):
     (tmp_path / "complexity.yaml").write_text("")
     with pytest.raises(ConfigError, match="did you mean .*complexity.yaml"):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxmtrl.studies import run as run_module
 from jaxmtrl.studies.grid import Cell, Run, Smoke, Study, runs_of
 from jaxmtrl.studies.run import log_of, run_all, train_commands
 
@@ -143,7 +144,7 @@ def test_a_run_that_begins_with_another_exports_its_policy_once(tmp_path):
     assert len(train_commands(made[1])) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_study_ends_its_children(tmp_path, number):
     program = f"""
 import sys
@@ -162,7 +163,7 @@ except KeyboardInterrupt:
 """
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
     notes = [tmp_path / "a_s0", tmp_path / "b_s0"]
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not all(note.exists() and note.read_text() for note in notes) and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(number)
@@ -170,6 +171,46 @@ except KeyboardInterrupt:
     for note in notes:
         with pytest.raises(ProcessLookupError):
             os.kill(int(note.read_text()), 0)
+
+
+def test_a_child_that_will_not_stop_is_killed_with_all_it_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "_GRACE_S", 0.2)
+    stubborn = textwrap.dedent("""
+        import os, signal, subprocess, sys, time
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        inner = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"])
+        open(sys.argv[1], "w").write(f"{os.getpid()} {inner.pid}"); time.sleep(60)
+    """)
+    note = tmp_path / "a_s0"
+
+    def interrupted(seconds: float) -> None:
+        if note.exists() and note.read_text():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_all(
+            runs(tmp_path, a=Cell()),
+            done=[],
+            jobs=1,
+            say=lambda line: None,
+            commands_of=lambda run: [python(stubborn, run.folder)],
+        )
+    child, inner = map(int, note.read_text().split())
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    until = time.monotonic() + 10
+    while alive(inner) and time.monotonic() < until:
+        pass
+    assert not alive(inner)
+
+
+def alive(process: int) -> bool:
+    """Whether it runs; one that ended and that nobody has waited for does not."""
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
 
 
 def test_logs_of_two_tries_follow_each_other(tmp_path):
