@@ -78,6 +78,7 @@ class RunFolder:
         stored = path / CONFIG_FILE
         if not stored.exists() and path.exists() and any(not child.name.startswith(".") for child in path.iterdir()):
             raise ResumeError(f"{path} is not empty and holds no {CONFIG_FILE}; choose another run.name or remove it.")
+        new = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         lock = _lock(path)
         try:
@@ -91,16 +92,19 @@ class RunFolder:
             kept = kept_at(config, first)
             if not host:
                 _check_kept(config, path, kept, stored)
+            if not host and kept != path:
+                _make_kept(kept)
             if differences:
                 _empty(path)
             if differences and kept == path:
                 _empty_kept(kept)
             save_config(config, stored)
             if not host and kept != path:
-                kept.mkdir(parents=True, exist_ok=True)
                 (kept / CONFIG_FILE).write_text(stored.read_text(encoding="utf-8"))
         except BaseException:
             lock.close()
+            if new:
+                shutil.rmtree(path, ignore_errors=True)
             raise
         return cls(path, lock, kept)
 
@@ -122,6 +126,16 @@ class RunFolder:
 def kept_at(config: Config, path: Path) -> Any:
     """Where a run in `path` keeps its checkpoints; a path of epath's where that may be a bucket."""
     return epath.Path(config.checkpoint.folder) if config.checkpoint.folder else path
+
+
+def _make_kept(kept: Path) -> None:
+    """The folder for checkpoints, if it can be made. Raises ResumeError."""
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise ResumeError(
+            f"checkpoint.folder {kept} cannot be made: {err.strerror or err}; choose another, or mend the rights."
+        ) from err
 
 
 def _lock(path: Path) -> TextIO:

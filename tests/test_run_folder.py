@@ -171,3 +171,11 @@ def test_records_without_their_checkpoints_are_not_begun_anew(tmp_path, now):
         RunFolder.open(config(tmp_path, folder))
     assert (run.path / "metrics.jsonl").read_text()
     opened(tmp_path, f"checkpoint.folder={tmp_path / 'kept'}")
+
+
+def test_a_checkpoint_folder_that_cannot_be_made_leaves_no_run_folder(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    settings = config(tmp_path, f"checkpoint.folder={tmp_path / 'file' / 'kept'}")
+    with pytest.raises(ResumeError, match=r"checkpoint.folder .*file/kept cannot be made: Not a directory; choose"):
+        RunFolder.open(settings)
+    assert [child.name for child in tmp_path.rglob("*") if child.name != "file"] in ([], ["runs"])
