@@ -10,8 +10,8 @@ from typing import Any
 
 from jaxmtrl.config.sections import Config
 from jaxmtrl.curriculum.course import Course
-from jaxmtrl.curriculum.history import Evaluated
 from jaxmtrl.curriculum.plan import Plan
+from jaxmtrl.scores import Evaluated
 from jaxmtrl.tasks import tasks_to_learn_from
 from jaxmtrl.types import Episode, Task
 

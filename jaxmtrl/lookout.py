@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from jaxmtrl.alarms.actions import Turned, turned
-from jaxmtrl.alarms.splits import Evaluated
 from jaxmtrl.alarms.state import AlarmState
 from jaxmtrl.alarms.watch import watch
 from jaxmtrl.config.sections import Config
 from jaxmtrl.learner.dials import Dials, DialState
+from jaxmtrl.scores import Evaluated
 from jaxmtrl.types import Episode
 
 

@@ -218,7 +218,7 @@ class Trainer:
         if not due:
             return {}
         figures = self._examiner.played(due, self.state.params, self.position.step)
-        self._lookout.evaluated(figures, finished)
+        self._lookout.evaluated({split: figures[split] for split in own}, finished)  # the course watches its own levels
         before = self._coach.levels_trained
         if course:
             self._coach.evaluated({split: figures[split] for split in course}, finished)

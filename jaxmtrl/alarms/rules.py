@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from jaxmtrl.alarms import history as h
 from jaxmtrl.alarms.commands import entropy
 from jaxmtrl.alarms.cures import CURES, LOOK_AT_STEPS, NO_SCALE, OUT_OF_BOUNDS, SCALE_FITS
-from jaxmtrl.alarms.splits import Standing, fall_interval
+from jaxmtrl.alarms.splits import Standing
 from jaxmtrl.config.alarms_section import AlarmName, AlarmsSection
+from jaxmtrl.scores import fall_interval
 
 _VERBS_NAMED = 4
 
@@ -201,9 +202,9 @@ def forgetting(now: Situation) -> Symptom | None:
         best, last = standing.best, standing.now
         low, high = fall_interval(best, last)
         if best.success - last.success > now.section.forgetting_drop and low > 0:
-            text = f"{split} {best.success:.2f} (iteration {best.finished}) to {last.success:.2f} (iteration "
-            text += f"{last.finished}), a fall of {best.success - last.success:.2f} [{low:.2f}, {high:.2f}]"
-            fallen.append((best.finished, text))
+            text = f"{split} {best.success:.2f} (iteration {best.iteration}) to {last.success:.2f} (iteration "
+            text += f"{last.iteration}), a fall of {best.success - last.success:.2f} [{low:.2f}, {high:.2f}]"
+            fallen.append((best.iteration, text))
     if not fallen:
         return None
     return Symptom(

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxmtrl.alarms.history import History
-from jaxmtrl.alarms.splits import Evaluated, Score, Standing
+from jaxmtrl.alarms.splits import Standing
+from jaxmtrl.scores import Evaluated, Score
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,13 @@ from typing import Any
 from jaxmtrl.config.curriculum_section import CurriculumSection
 from jaxmtrl.curriculum import adaptation, levels
 from jaxmtrl.curriculum.budget import steps_for
-from jaxmtrl.curriculum.history import Evaluated
 from jaxmtrl.curriculum.mixture import Portion, draw, portions
 from jaxmtrl.curriculum.plan import Plan
 from jaxmtrl.curriculum.reach import levels_in_reach, tasks_in_reach
 from jaxmtrl.curriculum.regression import Forgotten
 from jaxmtrl.curriculum.state import CurriculumState, Step
 from jaxmtrl.errors import ConfigError
+from jaxmtrl.scores import Evaluated
 from jaxmtrl.types import Episode, Task
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from jaxmtrl.curriculum.history import Score
+from jaxmtrl.scores import Score
 
 Move = Literal["harder", "stay", "easier"]
 

@@ -4,37 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
+
+from jaxmtrl.scores import Score
 
 KEPT = 32  # evaluations of a level; no gate looks back as far
-
-
-class Evaluated(Protocol):
-    """What is known of one evaluation of a split; see `evaluation.SplitResult`."""
-
-    @property
-    def success(self) -> float: ...  # share of the played episodes that were solved
-    @property
-    def ci95(self) -> tuple[float, float]: ...  # 95 % interval of `success`
-    @property
-    def n(self) -> int: ...  # episodes played to an end
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Score:
-    """One evaluation of a level."""
-
-    iteration: int  # RL iterations that were finished
-    n: int  # episodes played to an end
-    success: float
-    low: float  # 95 % interval of `success`
-    high: float
-
-    @classmethod
-    def of(cls, iteration: int, result: Evaluated) -> Score:
-        """As a state keeps it, which is written as JSON."""
-        low, high = result.ci95
-        return cls(iteration=iteration, n=result.n, success=float(result.success), low=float(low), high=float(high))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 
 from jaxmtrl.config.curriculum_section import CurriculumSection
 from jaxmtrl.curriculum.gates import gate, may_leave
-from jaxmtrl.curriculum.history import Evaluated, History, Score
+from jaxmtrl.curriculum.history import History
 from jaxmtrl.curriculum.regression import Forgotten, forgotten
 from jaxmtrl.curriculum.state import CurriculumState, Step
+from jaxmtrl.scores import Evaluated, Score
 
 
 def number_of(section: CurriculumSection, state: CurriculumState) -> int:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from jaxmtrl.alarms.actions import Turned, turned
 from jaxmtrl.alarms.history import REMEMBERED, History, Look, Mean, fell, mean
-from jaxmtrl.alarms.splits import Score, fall_interval
 from jaxmtrl.alarms.state import AlarmState
 from jaxmtrl.alarms.watch import measure, watch
 from jaxmtrl.config.alarms_section import ALARMS, MOST_REMEMBERED, AlarmsSection
+from jaxmtrl.scores import Score, fall_interval
 
 STALL = {"return/positive_share": 0.0, "episode/success": 0.0}
 FINE = {"return/positive_share": 0.5, "episode/success": 0.5}
@@ -174,8 +174,8 @@ def test_a_fall_counts_the_best_of_windows_and_its_error():
 
 def test_the_interval_of_a_fall_is_newcombes():
     """His example (a): 56/70 and 48/80: .2 [.0524, .3339] by method 10."""
-    before = Score(finished=0, n=70, success=0.8, low=0.6918, high=0.8769)
-    now = Score(finished=1, n=80, success=0.6, low=0.4904, high=0.7004)
+    before = Score(iteration=0, n=70, success=0.8, low=0.6918, high=0.8769)
+    now = Score(iteration=1, n=80, success=0.6, low=0.4904, high=0.7004)
     assert fall_interval(before, now) == (pytest.approx(0.0524, abs=2e-4), pytest.approx(0.3339, abs=2e-4))
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from jaxmtrl.curriculum.history import Score
 from jaxmtrl.curriculum.mixture import Drawn
 from jaxmtrl.curriculum.plan import Plan
 from jaxmtrl.envs.base import Split
+from jaxmtrl.scores import Score
 from jaxmtrl.types import Episode, EpisodeStop, Task
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from played import score
 
 from jaxmtrl.curriculum.history import KEPT, History
-from jaxmtrl.curriculum.regression import drop_interval, forgotten
+from jaxmtrl.curriculum.regression import forgotten
+from jaxmtrl.scores import fall_interval
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from jaxmtrl.curriculum.regression import drop_interval, forgotten
     ],
 )
 def test_the_interval_of_a_fall_is_newcombes(before, now, low, high):
-    assert drop_interval(score(*before), score(*now)) == pytest.approx((low, high), abs=1e-4)
+    assert fall_interval(score(*before), score(*now)) == pytest.approx((low, high), abs=1e-4)
 
 
 def history(*wins: int) -> History:
