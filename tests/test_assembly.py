@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxmtrl.assembly import make_pool
+from jaxmtrl.assembly import check, make_pool
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.rollout.pool import MultiprocessPool
@@ -19,6 +19,22 @@ TOY = Path(__file__).parents[1] / "configs" / "toy.yaml"
 def test_the_backend_is_processes_unless_the_config_says_otherwise():
     with make_pool(load_config(TOY, ["rollout.workers=1"])) as pool:
         assert type(pool) is MultiprocessPool
+
+
+def test_workers_pay_what_the_config_composes():
+    """Four commands of the toy: .2 * .25 for each of three, .8 - .2 * .75 for the win."""
+    config = load_config(TOY, ["rollout.workers=1", "reward.preset=hybrid_text"])
+    environment = check(config)
+    task = environment.split("train").tasks[0]
+    results = []
+    with make_pool(config) as pool:
+        pool.reset(0, task)
+        pool.receive(60.0)
+        for action in environment.expert_actions(task) or ():
+            pool.step(0, action)
+            results.append(pool.receive(60.0)[0].step)
+    assert [result.reward for result in results if result] == pytest.approx([0.05, 0.05, 0.05, 0.65])
+    assert results[-1] is not None and results[-1].metrics["reward/progress"] == -0.75
 
 
 def test_ray_that_is_not_installed_is_named_with_the_cure(monkeypatch):

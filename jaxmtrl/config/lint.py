@@ -107,33 +107,51 @@ def _groups_want_four_plays(config: Config) -> str | None:
 
 @_rule
 def _ppo_dislikes_medium_density(config: Config) -> str | None:
-    if config.algorithm.name != "ppo" or config.env.options.get("reward_density") != "balanced":
+    own = config.env.options.get("reward_density") == "balanced"
+    if config.algorithm.name != "ppo" or not (own or config.reward.density == "balanced"):
         return None
+    place, cure = ("env.options.reward_density", ", or algorithm.name to rloo") if own else ("reward.density", "")
     return (
-        "env.options.reward_density: balanced with algorithm.name ppo. The study's worst pairing: .29 (+.00) with a "
-        "reward every 2.89 steps, .41 sparse, .58 dense (table 11, 7B); RLOO had .55, .35 and .55. Set it to dense or "
-        "sparse, or algorithm.name to rloo."
+        f"{place}: balanced with algorithm.name ppo. The study's worst pairing: .29 (+.00) with a reward every 2.89 "
+        f"steps, .41 sparse, .58 dense (table 11, 7B); RLOO had .55, .35 and .55. Set it to dense or sparse{cure}."
     )
 
 
 @_rule
 def _binary_rewards_stall(config: Config) -> str | None:
-    if config.env.options.get("reward") != "binary":
+    own = config.env.options.get("reward") == "binary"
+    if not own and config.reward.preset != "verified_binary":
         return None
+    place, cure = ("env.options.reward: ", "ratio") if own else ("reward.preset: verified_", "verified_ratio")
     return (
-        "env.options.reward: binary. Where success is rare there is nothing to learn from: in the study's table 12 "
-        "GRPO went from .04 to .042 with a binary reward and to .22 with the share of tests passed. Set it to ratio."
+        f"{place}binary. Where success is rare there is nothing to learn from: in the study's table 12 GRPO went from "
+        ".04 to .042 with a binary reward and to .22 with the share of tests passed. Set it to "
+        f"{cure} where there are tests."
     )
 
 
 @_rule
 def _judges_mislead(config: Config) -> str | None:
-    if config.env.options.get("reward") not in ("judge", "model"):
+    own = config.env.options.get("reward")
+    if own not in ("judge", "model") and "judge" not in config.reward.weights:
         return None
+    place = f"env.options.reward: {own}" if own in ("judge", "model") else "reward.parts.judge"
     return (
-        f"env.options.reward: {config.env.options['reward']}. What a model thinks of an answer can be won without "
+        f"{place}. What a model thinks of an answer can be won without "
         "solving the task: in the study's table 12 tests written by models gave .072 and .093, the real tests .22. "
         "Use verified outcomes where there are any."
+    )
+
+
+@_rule
+def _tests_count_once(config: Config) -> str | None:
+    weights, own = config.reward.weights, config.env.options.get("reward")
+    if own != "ratio" or not {"env", "pass_ratio"} <= set(weights):
+        return None
+    return (
+        f"reward.parts.pass_ratio: {weights['pass_ratio']:g} beside env {weights['env']:g} with env.options.reward "
+        "ratio. Both are the share of tests passed, which then counts twice and says nothing new. Set "
+        "env.options.reward to binary, or reward.preset to verified_ratio."
     )
 
 

@@ -49,8 +49,13 @@ class Judge:
     """Scores episodes; safe to use from many processes that share a cache."""
 
     def __init__(self, settings: JudgeSettings):
+        """Imports the library, which takes a second or more and so is not left to the first score's deadline."""
+        import openai
+
+        key = os.environ.get(settings.api_key_env, "") if settings.api_key_env else "none"
         self._settings = settings
-        self._client: Any = None  # made when first needed: importing the library takes a second
+        self._openai = openai
+        self._client = openai.OpenAI(base_url=settings.url, api_key=key, max_retries=0)
 
     def score(self, turns: Sequence[Exchange]) -> float:
         """What the model gives the episode, in 0..1; from the cache where the same was asked before.
@@ -107,16 +112,11 @@ class Judge:
 
     def _request(self, messages: list[dict[str, str]], end: float) -> str:
         """One request. Raises _Again for what may go better next time, EnvironmentFailure for what will not."""
-        import openai
-
-        settings = self._settings
-        if self._client is None:
-            key = os.environ.get(settings.api_key_env, "") if settings.api_key_env else "none"
-            self._client = openai.OpenAI(base_url=settings.url, api_key=key, max_retries=0)
+        settings, openai = self._settings, self._openai
         try:
             answer = self._client.chat.completions.create(
                 model=settings.model,
-                messages=messages,
+                messages=messages,  # pyright: ignore[reportArgumentType]  # plain dicts are what is sent
                 max_tokens=settings.max_tokens,
                 temperature=0.0,
                 timeout=max(0.01, end - time.monotonic()),

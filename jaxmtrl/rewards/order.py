@@ -93,4 +93,6 @@ def _cure(recipe: Recipe, own: OwnReturns, win: dict[str, float], gap: float) ->
     if recipe.weights.get("env") and margin > _SLACK:
         enough = recipe.weights["env"] - gap / margin
         return f"set reward.parts.env to more than {enough:.3g}, or the other weights lower in proportion"
-    return "give success a weight, or the parts that a loss can earn a lower one"
+    return (
+        "give success a weight (reward.preset verified_binary pays nothing else), or what a loss can earn a lower one"
+    )

@@ -96,7 +96,7 @@ class ScoredEnvironment:
     def __init__(self, inner: Environment, recipe: Recipe, judge: JudgeSettings | None):
         self._inner = inner
         self._recipe = recipe
-        self._judge = judge
+        self._measures = _measures(recipe, judge)
 
     @property
     def max_steps(self) -> int:
@@ -109,7 +109,7 @@ class ScoredEnvironment:
         return self._inner.split_names()
 
     def make_env(self) -> ScoredEnv:
-        return ScoredEnv(self._inner.make_env(), self._recipe, _measures(self._recipe, self._judge))
+        return ScoredEnv(self._inner.make_env(), self._recipe, self._measures)
 
     def expert_actions(self, task: Task) -> Sequence[str] | None:
         return self._inner.expert_actions(task)

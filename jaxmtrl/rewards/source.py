@@ -40,13 +40,13 @@ def load_source(config: Config) -> Environment:
     Raises:
         ConfigError: the environment cannot be made, or lacks what a part is made of; a library or a key is missing.
     """
-    environment = load_environment(*env_source(config))
-    if isinstance(environment, ScoredEnvironment):
-        ask("asking the environment for its parts of rewards", environment.require_parts)
     if "style" in config.reward.weights:
         require_linter()
     if (judge := _judge_settings(config)) is not None:
         require_judge(judge)
+    environment = load_environment(*env_source(config))
+    if isinstance(environment, ScoredEnvironment):
+        ask("asking the environment for its parts of rewards", environment.require_parts)
     return environment
 
 

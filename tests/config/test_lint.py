@@ -54,6 +54,16 @@ def test_a_sound_config_and_the_quickstart_get_no_advice(tmp_path):
         (["env.options.reward_density=balanced"], [".29 (+.00)", ".41", ".58", "table 11", "dense or sparse"]),
         (["env.options.reward=binary"], [".042", ".22", "table 12", "ratio"]),
         (["env.options.reward=judge"], ["judge", ".072", ".093", ".22", "table 12"]),
+        (
+            ["reward.preset=hybrid_text", "reward.density=balanced"],
+            ["reward.density: balanced", ".29 (+.00)", "table 11", "dense or sparse"],
+        ),
+        (["reward.preset=hybrid_code", "env.options.reward=ratio"], ["0.3 beside env 0.6", "twice", "verified_ratio"]),
+        (["reward.preset=verified_binary"], ["reward.preset: verified_binary", ".042", "Set it to verified_ratio"]),
+        (
+            ["reward.parts={env: 1, judge: 0.1}", "judge.url=http://h/v1", "judge.model=m"],
+            ["reward.parts.judge. What", ".072", ".22", "table 12"],
+        ),
         (["algorithm.gamma=0.99"], ["0.99", "459 tokens", ".0066", ".66", "table 13", "discount_per to turn"]),
         (["algorithm.gamma=0"], ["from 1 tokens"]),
         (["algorithm.kl_coef=0.1"], ["0.1 throughout", ".90", ".43", "table 13", "0.01", "kl_coef_end"]),

@@ -110,12 +110,12 @@ def test_the_deadline_is_of_the_whole_score(server, drip):
     if drip:
         server.drip_s = 0.05
     else:
-        server.plan = [5.0, 5.0, 5.0]
+        server.plan = [30.0] * 3
     asked = Judge(settings(server, deadline_s=0.4))
     began = time.monotonic()
     with pytest.raises(EnvironmentFailure, match="gave no score within 0.4 s"):
         asked.score(TURNS)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5
 
 
 def test_a_score_is_asked_for_once(server, tmp_path):
