@@ -34,6 +34,12 @@ CURES: dict[AlarmName, str] = {
     ),
 }
 LOOK_AT_STEPS = "Token entropy rose: the steps may be too large, so halve optimizer.learning_rate."
-NO_SCALE = "They are not scaled: set algorithm.reward_scale running, then halve optimizer.learning_rate if it goes on."
-OUT_OF_BOUNDS = "Multiply rewards so that the variance of scaled returns is within 1 to 10."
+NO_SCALE = (
+    "They are not scaled: set alarms.late_oscillation reward_scaling or algorithm.reward_scale running, and halve "
+    "optimizer.learning_rate if it goes on."
+)
+OUT_OF_BOUNDS = (
+    "Bring the variance of scaled returns within those bounds: alarms.late_oscillation reward_scaling aims at "
+    "alarms.scaled_variance, with algorithm.reward_scale none until then."
+)
 SCALE_FITS = "The scale is right, so halve optimizer.learning_rate, or raise algorithm.kl_coef."

@@ -110,8 +110,8 @@ def test_a_collapse_of_the_return_counts_where_nothing_was_ever_solved():
 
 
 def test_negative_returns_collapse_by_getting_worse():
-    """From -1 to -2 loses more than a third of 1; from -2 to -1 gains."""
-    for begin, end, raised in ((-1.0, -2.0, True), (-2.0, -1.0, False)):
+    """From -1 to -2 loses more than a third of 1; from -2 to -1 gains; from -4 to -5, a quarter, is not enough."""
+    for begin, end, raised in ((-1.0, -2.0, True), (-2.0, -1.0, False), (-4.0, -5.0, False)):
         rows = healthy(15, episode__success=lambda i: 0.0, episode__return=ramp(begin, end, 6, 9))
         assert ("early_collapse" in told(rows).raised()) is raised
 
@@ -147,8 +147,8 @@ def test_the_same_swings_early_are_exploration():
 @pytest.mark.parametrize(
     ("scaled", "seen", "cure"),
     [
-        (0.5, "0.5, not 1 to 10", "Multiply rewards"),
-        (30.0, "30, not 1 to 10", "Multiply rewards"),
+        (0.5, "0.5, not 1 to 10", "Bring the variance"),
+        (30.0, "30, not 1 to 10", "Bring the variance"),
         (3.0, "3, as it should be", "halve optimizer.learning_rate"),
     ],
 )
