@@ -189,6 +189,16 @@ def _a_curriculum_follows_what_was_learnt(config: Config) -> str | None:
     )
 
 
+@_rule("algorithm.ewc_coef", "curriculum.levels")
+def _what_holds_a_policy_are_levels(config: Config) -> str | None:
+    if config.algorithm.ewc_coef == 0 or config.curriculum.levels:
+        return None
+    return (
+        f"algorithm.ewc_coef: got {config.algorithm.ewc_coef:g} without curriculum.levels, wanted 0: what counted is "
+        "taken down when a level has been learnt; name levels, or set it to 0"
+    )
+
+
 def _shown(value: object) -> str:
     """A switch that is off, in words."""
     return "false" if value is False else str(value) if value else "empty"

@@ -129,3 +129,9 @@ def test_every_field_but_the_switches_is_read_by_a_rule():
     read = {field for rule in CURRICULUM_RULES for field in rule.fields}
     own = {name for name in settings() if name.startswith("curriculum.") and ".NAME." not in name}
     assert own - read == set()
+
+
+def test_a_hold_on_what_was_learnt_wants_levels(path):
+    assert load(path, [*TWO, "algorithm.ewc_coef=1"]).algorithm.ewc_coef == 1
+    (mistake,) = mistakes(path, "algorithm.ewc_coef=1")
+    assert mistake.startswith("algorithm.ewc_coef: got 1 without curriculum.levels") and "set it to 0" in mistake
