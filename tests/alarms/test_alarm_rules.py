@@ -88,6 +88,21 @@ def test_early_collapse_tells_what_fell_and_what_the_notes_say():
     assert "kl_coef 0.01, kl_coef_end 0.1" in text and "learning_rate" in text
 
 
+def test_a_collapse_that_goes_on_is_not_over_when_it_is_no_longer_early():
+    """Raised at 9 and as bad at 60: an alarm that ended at iteration 20 + calm would tell of a cure."""
+    out = told(healthy(60, episode__success=ramp(0.4, 0.0, 6, 9)))
+    assert [finished for finished, text in out.messages if "early_collapse" in text] == [9]
+    assert out.values[-1]["alarm/early_collapse"] == 1
+
+
+@pytest.mark.parametrize(("recovered", "over"), [(0.45, False), (0.55, True)])
+def test_a_collapse_is_over_when_half_of_what_counts_is_won_back(recovered, over):
+    """From .6 to .2: raised below .4; over above .6 (1 - .165) = .5. At .45 it would come and go with chance."""
+    falls, rises = ramp(0.6, 0.2, 6, 9), ramp(0.0, recovered - 0.2, 12, 14)
+    out = told(healthy(30, episode__success=lambda i: falls(i) + rises(i)))
+    assert any("early_collapse is over" in text for _, text in out.messages) is over
+
+
 def test_a_collapse_whose_entropy_falls_gets_no_word_on_large_steps():
     rows = healthy(20, episode__success=ramp(0.4, 0.0, 6, 9), policy__sampled_entropy_nats=ramp(0.5, 0.1, 6, 9))
     assert "learning_rate" not in told(rows).text("early_collapse")
