@@ -26,6 +26,7 @@ def test_attention_across_episodes_of_a_row_is_caught(monkeypatch: pytest.Monkey
     assert not check_packing(Layouts(bench(), fresh_gauge(), episodes())).passed
 
 
+@pytest.mark.slow
 def test_a_mean_of_means_is_caught(monkeypatch: pytest.MonkeyPatch):
     right = Objective.loss
 

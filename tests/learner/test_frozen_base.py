@@ -90,6 +90,7 @@ def test_a_mesh_does_not_change_them(alone):
     assert query.scales.addressable_shards[0].data.size * 2 == query.scales.size  # one tile: nothing for fsdp to split
 
 
+@pytest.mark.slow
 def test_dropout_follows_its_seed_the_step_and_the_micro_batch():
     def moved(seed: int | None, **changes) -> np.ndarray:
         before, after, _ = imitate((1, 1, 1), seed, **changes)

@@ -93,7 +93,10 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(its, id=name, marks=[pytest.mark.slow] * (name != "gigpo")) for name, its in SETTINGS.items()],
+)
 def test_credit_and_pooled_ratios_are_the_same_on_a_mesh(settings):
     """Groups, turns and anchors look across rows that lie on other devices; so does the whole update."""
     network = BagNetwork()

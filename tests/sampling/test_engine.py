@@ -90,7 +90,10 @@ def test_sampler_and_learner_give_the_same_logprobs(temperature):
     assert gap.max() < 1e-4
 
 
-@pytest.mark.parametrize(("dtype", "bytes_a_number", "worst"), [("bfloat16", 2, 0.03), ("int8", 1.5, 0.06)])
+@pytest.mark.parametrize(
+    ("dtype", "bytes_a_number", "worst"),
+    [pytest.param("bfloat16", 2, 0.03, marks=pytest.mark.slow), ("int8", 1.5, 0.06)],
+)
 def test_a_smaller_cache_changes_log_probs_a_little(dtype, bytes_a_number, worst):
     """int8 has a scale of 4 bytes for each 8 numbers of a head here; the learner reads no cache at all."""
     made = Engine(tiny.network(), dataclasses.replace(tiny.SAMPLING, cache_dtype=dtype), [258], tiny.one_device())
@@ -313,6 +316,7 @@ def test_a_common_system_prompt_is_copied_and_the_rest_is_read():
         np.testing.assert_allclose(learner_logprobs(ledger, 1.0)[mask], np.array(ledger.logprobs)[mask], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_sampled_tokens_are_the_same_on_every_mesh():
     """Case F7: greedy actions on (1, 1, 1), (2, 1, 1) and (1, 1, 2)."""
     import jax

@@ -42,6 +42,7 @@ def finished(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_study_trains_its_runs_and_writes_its_pages(finished):
     root = finished / "toy_study_smoke"
     content = json.loads((root / "toy_study.json").read_text())
@@ -51,6 +52,7 @@ def test_a_study_trains_its_runs_and_writes_its_pages(finished):
     assert all((root / f"toy_study.{ending}").exists() for ending in ("md", "csv", "png"))
 
 
+@pytest.mark.slow
 def test_the_second_cell_began_with_the_first_ones_policy(finished):
     import numpy as np
     from safetensors.numpy import load_file
@@ -61,6 +63,7 @@ def test_the_second_cell_began_with_the_first_ones_policy(finished):
     assert all(array.dtype == np.float32 for array in exported.values())  # the very weights, not rounded ones
 
 
+@pytest.mark.slow
 def test_a_finished_study_trains_nothing_and_writes_the_same(finished, capsys, tmp_path):
     assert command.main(arguments(finished, "--out", str(tmp_path))) == 0
     assert "left: nothing to train" in capsys.readouterr().out
@@ -75,6 +78,7 @@ def test_a_dry_run_prints_the_cost_and_leaves_nothing(capsys, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_run_folder_of_other_settings_is_refused(finished, capsys, tmp_path):
     changed = tmp_path / "toy_study.yaml"
     text = FILE.read_text().replace("../training", str(ROOT / "tests" / "training"))
@@ -85,6 +89,7 @@ def test_a_run_folder_of_other_settings_is_refused(finished, capsys, tmp_path):
     assert "rl.iterations: 1 in the run folder, 2 given" in said
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_older_than_the_run_it_came_from_is_refused(finished, capsys, tmp_path):
     copy = tmp_path / "toy_study_smoke"
     shutil.copytree(finished / "toy_study_smoke", copy)
@@ -97,6 +102,7 @@ def test_a_policy_that_is_older_than_the_run_it_came_from_is_refused(finished, c
     assert "began with" in (said := capsys.readouterr().err) and "remove both folders" in said
 
 
+@pytest.mark.slow
 def test_a_result_that_was_damaged_is_named(finished, capsys, tmp_path):
     copy = tmp_path / "toy_study_smoke"
     shutil.copytree(finished / "toy_study_smoke" / "reader_s0", copy / "reader_s0")
@@ -105,6 +111,7 @@ def test_a_result_that_was_damaged_is_named(finished, capsys, tmp_path):
     assert "reader_s0/result.json cannot be read as a run's result" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_pages_of_what_there_is_name_what_is_missing(finished, capsys, tmp_path):
     root = tmp_path / "toy_study_smoke"
     shutil.copytree(finished / "toy_study_smoke" / "reader_s0", root / "reader_s0")
@@ -154,6 +161,7 @@ def test_a_study_whose_child_was_killed_goes_on(finished, tmp_path):
     assert rows[0] == rows[1]
 
 
+@pytest.mark.slow
 def test_results_are_read_without_starting_jax(finished):
     study, base = read_study(FILE)
     configs = read_configs(study, base, finished / "toy_study_smoke", smoke=True)

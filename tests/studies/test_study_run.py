@@ -147,8 +147,10 @@ def test_a_run_that_begins_with_another_exports_its_policy_once(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_study_ends_its_children(tmp_path, number):
     program = f"""
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs these tests may ignore both
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 sys.path.insert(0, {str(ROOT)!r})
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_study_run import python, runs

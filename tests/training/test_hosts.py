@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from test_resume import CONFIG, ROOT, environment, lines
+from tiny_runs import CONFIG, ROOT, environment, lines
 
 # A batch of critic warm-up and three updates by RL.
 SHORT = ("pretrain.plays=0", "sft.demonstrations=0", "rl.iterations=3", "mesh.data=2")

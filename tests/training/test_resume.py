@@ -132,6 +132,7 @@ def test_a_loss_that_is_not_finite_stops_with_rows_and_checkpoint_named(tmp_path
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_overlap_trains_to_the_end(tmp_path):
     """Play one update behind: every batch but the first comes from weights one update old."""
     only_rl = ("pretrain.plays=0", "sft.demonstrations=0", "evaluation.splits={}")
