@@ -33,19 +33,19 @@ def plan(world: World) -> list[str] | None:
     """
     if world.won:
         return []
-    place, light = _errands(world.scene.blocks)
-    return _best(_place(world, place) if place is not None else _light(world, *light))
+    errand = _errand(world.scene.blocks)
+    return _best(_place(world, errand) if isinstance(errand, Block) else _light(world, *errand))
 
 
 def plan_first_errand(world: World) -> list[str] | None:
     """The same for a part of the goal: one thing of two is where it must be, or what the light must fall on is in the
     hand. None where the goal has no such part, too.
     """
-    place, light = _errands(world.scene.blocks)
-    if place is not None:
-        part = replace(place, objects=place.objects[:1], inside=place.inside[:1], distinct=())
-        return _best(_place(world, part)) if len(place.objects) > 1 else None
-    need, lamp = light
+    errand = _errand(world.scene.blocks)
+    if isinstance(errand, Block):
+        part = replace(errand, objects=errand.objects[:1], inside=errand.inside[:1], distinct=())
+        return _best(_place(world, part)) if len(errand.objects) > 1 else None
+    need, lamp = errand
     return _best(
         walk
         for thing in need.candidates
@@ -59,14 +59,11 @@ def _best(walks: Iterable[Walk]) -> list[str] | None:
     return None if best is None else best.commands()
 
 
-def _errands(blocks: tuple[Block, ...]) -> tuple[Block, None] | tuple[None, tuple[ObjectNeed, Block]]:
+def _errand(blocks: tuple[Block, ...]) -> Block | tuple[ObjectNeed, Block]:
     """What to bring where; or what to hold, and the block of the lamp that must be on here."""
-    place = _place_block(blocks)
-    if place is not None:
-        return place, None
-    light = _light_blocks(blocks)
-    if light is not None:
-        return None, light
+    found = _place_block(blocks) or _light_blocks(blocks)
+    if found is not None:
+        return found
     raise EnvironmentFailure(
         "The game's goal is neither to put one or two things somewhere nor to hold one under a light, so there is no "
         "expert for it; play it without."
