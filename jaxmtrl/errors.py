@@ -42,6 +42,10 @@ class EnvironmentFailure(JaxmtrlError):
     """An environment could not be made, reset or stepped; carries environment, task and turn."""
 
 
+class SandboxFailure(EnvironmentFailure):
+    """A sandbox could not be made or used; the machine's fault, so that the episode has failed, whoever plays it."""
+
+
 class TooManyFailures(JaxmtrlError):
     """So many episodes failed that training on the rest would say nothing."""
 
