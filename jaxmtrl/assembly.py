@@ -230,6 +230,7 @@ def make_pool(config: Config) -> EnvPool:
         reset_timeout_s=section.reset_timeout_s,
         recycle_after=section.recycle_after,
         name_states=config.algorithm.name == "gigpo",
+        called=config.env.factory,  # and not what wraps it
     )
 
 

@@ -39,6 +39,10 @@ _FREE_FIELDS = (
     "rollout.ray_cpus",
     "checkpoint.keep",
     "checkpoint.folder",
+    "judge.cache",
+    "judge.deadline_s",
+    "judge.retries",
+    "judge.api_key_env",
 )
 
 

@@ -38,6 +38,16 @@ def test_another_config_is_refused_once_a_step_was_taken(tmp_path):
         RunFolder.open(config(tmp_path, "rl.iterations=5"))
 
 
+def test_how_a_judge_is_asked_may_change_and_who_judges_may_not(tmp_path):
+    judged = ("reward.parts={env: 0.6, judge: 0.4}", "judge.url=http://localhost:1/v1")
+    run = opened(tmp_path, *judged, "judge.model=one")
+    (run.path / "metrics.jsonl").write_text('{"stage": "rl", "step": 1}\n')
+    asked = ("judge.deadline_s=3", "judge.retries=0", "judge.cache=other", "judge.api_key_env=KEY")
+    opened(tmp_path, *judged, *asked, "judge.model=one")
+    with pytest.raises(ResumeError, match='judge.model: "one" in the run folder, "two" given'):
+        RunFolder.open(config(tmp_path, *judged, "judge.model=two"))
+
+
 def test_a_run_of_before_a_setting_was_there_goes_on_by_its_default(tmp_path):
     run = opened(tmp_path)
     (run.path / "metrics.jsonl").write_text('{"stage": "rl", "step": 1}\n')

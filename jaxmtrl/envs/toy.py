@@ -194,13 +194,15 @@ class ToyEnvironment:
         return self._options.max_steps * 2  # of the longest game, "harder"
 
     def split_names(self) -> Sequence[str]:
-        return ("train", "heldout", "harder")
+        return ("train", "harder_train", "heldout", "harder")
 
     def split(self, name: str) -> Split:
-        """train and heldout are other games of one kind; harder has a second door (6 commands instead of 4)."""
+        """train and heldout are other games of one kind; those of harder have a second door (6 commands, not 4)."""
         options, last = self._options, GAMES - self._options.heldout_tasks
         if name == "train":
             return Split(name=name, tasks=[self._task(seed, doors=1) for seed in range(options.train_tasks)])
+        if name == "harder_train":  # for a curriculum that goes on to two doors
+            return Split(name=name, tasks=[self._task(seed, doors=2) for seed in range(options.train_tasks)])
         if name == "heldout":
             return Split(name=name, tasks=[self._task(seed, doors=1) for seed in range(last, GAMES)])
         if name == "harder":

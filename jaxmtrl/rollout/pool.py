@@ -345,6 +345,7 @@ class MultiprocessPool(WorkerPool):
         recycle_after: int,
         startup_allowance_s: float = 30.0,
         name_states: bool = False,
+        called: str = "",
     ):
         """Starts `workers` processes and returns without waiting for them.
 
@@ -353,6 +354,7 @@ class MultiprocessPool(WorkerPool):
             step_timeout_s, reset_timeout_s, recycle_after: see WorkerPool.
             startup_allowance_s: how much longer than a reset the start of a worker (imports, `make`) may take.
             name_states: have events say in which state the game is, if the environment can tell.
+            called: what messages call it; "" as `factory`.
         """
         start = partial(
             WorkerProcess,
@@ -363,7 +365,7 @@ class MultiprocessPool(WorkerPool):
             startup_s=reset_timeout_s + startup_allowance_s,
         )
         super().__init__(
-            factory,
+            called or factory,
             start,
             wait_for_channels,
             workers=workers,

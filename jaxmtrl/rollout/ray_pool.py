@@ -260,6 +260,7 @@ class RayPool(WorkerPool):
         recycle_after: int,
         startup_allowance_s: float = 60.0,
         name_states: bool = False,
+        called: str = "",
         address: str = "",
         cpus: float = 0.25,
     ):
@@ -270,6 +271,7 @@ class RayPool(WorkerPool):
             step_timeout_s, reset_timeout_s, recycle_after: see WorkerPool.
             startup_allowance_s: how much longer than a reset the start of a worker (placing, imports, `make`) may take.
             name_states: have events say in which state the game is, if the environment can tell.
+            called: what messages call it; "" as `factory`.
             address: see `connect`.
             cpus: CPUs of the cluster that a worker reserves; Ray counts them and enforces nothing.
 
@@ -287,7 +289,7 @@ class RayPool(WorkerPool):
             cpus=cpus,
         )
         super().__init__(
-            factory,
+            called or factory,
             start,
             wait_for_refs,
             workers=workers,

@@ -39,7 +39,7 @@ def test_a_game_reads_like_this():
 
 
 @pytest.mark.parametrize("reward", ["sparse", "dense"])
-@pytest.mark.parametrize("split", ["train", "heldout", "harder"])
+@pytest.mark.parametrize("split", ["train", "harder_train", "heldout", "harder"])
 def test_every_expert_wins_with_return_one(split, reward):
     toy = make({"reward": reward})
     env = toy.make_env()
@@ -53,10 +53,10 @@ def test_splits_share_no_game():
     toy = make({"train_tasks": GAMES - 64})
     seen = [
         (toy.make_env().reset(task), tuple(toy.expert_actions(task)))
-        for name in ("train", "heldout", "harder")
+        for name in ("train", "harder_train", "heldout", "harder")
         for task in toy.split(name).tasks
     ]
-    assert len(seen) == len(set(seen)) == GAMES + 64
+    assert len(seen) == len(set(seen)) == 2 * GAMES
 
 
 def test_the_wrong_weapon_loses_which_is_done_without_success():
@@ -107,7 +107,7 @@ def test_mistakes_in_options_come_all_at_once():
     assert 'env.options.reward: got "rich", wanted sparse | dense' in text
     with pytest.raises(ConfigError, match="at most 2160"):
         make({"train_tasks": 2150})
-    with pytest.raises(ConfigError, match="it has: train, heldout, harder"):
+    with pytest.raises(ConfigError, match="it has: train, harder_train, heldout, harder"):
         make({}).split("test")
 
 

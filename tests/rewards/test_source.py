@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from faulty_env import faulty_task
 
+from jaxmtrl.assembly import make_pool
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.rewards.scored import FACTORY, ScoredEnvironment
@@ -92,3 +94,11 @@ def test_style_wants_its_linter(monkeypatch):
     monkeypatch.setitem(sys.modules, "ruff.__main__", None)
     with pytest.raises(ConfigError, match=r"the linter ruff is not installed; install it \(pip install -e"):
         load_source(config("reward.parts={success: 1, style: 0.1}"))
+
+
+def test_a_game_that_breaks_is_named_by_its_own_factory_and_not_by_what_wraps_it():
+    made = config("env.factory=faulty_env:make", "reward.repetition_penalty=0.01")
+    with make_pool(made) as pool:
+        pool.reset(0, faulty_task("raise", 0))
+        (event,) = pool.receive(20.0)
+    assert event.kind == "failure" and event.failure.startswith("faulty_env:make, task 'faulty/raise-0-0', turn 0")
