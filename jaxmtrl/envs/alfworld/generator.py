@@ -54,7 +54,7 @@ class GeneratorSpec:
 COMPLEXITIES = {
     "small": {"receptacles": 8, "distractors": 6},
     "medium": {"receptacles": 16, "distractors": 18},
-    "large": {"receptacles": 64, "distractors": 64},
+    "large": {"receptacles": 64, "distractors": 64, "colocated": True},
 }
 
 

@@ -37,6 +37,10 @@ STANDS = {
 }
 _COPIES = (1, 2, 3)
 _COPIES_WEIGHTS = (0.43, 0.32, 0.25)  # of a class, in the published games
+# Of what a task is about there are 1 to 4 there, in shares of .40, .28, .17 and .14.
+_TARGETS_MORE = (0, 1, 2, 3)  # than the task wants
+_TARGETS_MORE_WEIGHTS = (0.42, 0.28, 0.17, 0.13)
+_TARGETS_MOST = 4
 _NESTED = 0.17  # share of the published games in which something lies in a bowl or the like
 _HORIZONS = (30, 60, 45, 15, 0, -15, -30)  # degrees
 
@@ -102,7 +106,8 @@ def furnish(scene: Scene, need: Need, draws: Draws, *, receptacles: int, distrac
     for kind in scene.objects:
         if kind in STANDS:
             filler.put(kind)
-    for number in range(need.targets + draws.weighted((0, 1, 2), (0.5, 0.3, 0.2))):
+    wanted = need.targets + draws.weighted(_TARGETS_MORE, _TARGETS_MORE_WEIGHTS)
+    for number in range(min(wanted, _TARGETS_MOST)):
         filler.put_target(need, crowded=number < need.targets)
     others = [
         kind for kind in scene.objects if kind != need.target and kind not in STANDS and kind in tables().pickupable
