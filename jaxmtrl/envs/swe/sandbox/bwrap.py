@@ -184,7 +184,7 @@ class BubblewrapSandbox:
 
 
 def _popen(command: Sequence[str], output: int, passed: tuple[int, ...]) -> subprocess.Popen:
-    """Starts it with no environment, since bwrap's own can be read from inside; once more if no process is to be had."""
+    """Starts it without an environment, since bwrap's can be read from inside; twice if no process is to be had."""
 
     def start() -> subprocess.Popen:
         return subprocess.Popen(

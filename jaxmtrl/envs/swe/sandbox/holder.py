@@ -87,6 +87,8 @@ def _mount_everything(order: dict, owner: int | None) -> None:
         os.mkdir(name)
     _mount("tmpfs", "written", "tmpfs", safe, f"size={order['size']},nr_inodes={order['files']},mode=755")
     _mount("tmpfs", TEMPORARY, "tmpfs", safe, f"size={order['temporary']},nr_inodes={order['files']},mode=1777")
+    if owner is not None:
+        os.chown(TEMPORARY, owner, owner)
     for number, path in enumerate(order["lower"]):
         os.mkdir(f"{LOWER}/{number}")
         _mount(path, f"{LOWER}/{number}", "", _BIND | _RECURSIVE)
@@ -101,9 +103,10 @@ def _overlay(name: str, layers: list[str], owner: int | None) -> None:
     _make_folder(os.path.dirname(above), owner)
     _make_folder(above, owner)
     _make_folder(work, owner)
-    options = f"lowerdir={':'.join(layers)},upperdir={above},workdir={work},redirect_dir=off,metacopy=off"
-    if owner is None:  # a user namespace may not write the attributes that root's overlays keep
-        options += ",userxattr"
+    # A user namespace may not write the attributes that root's overlays keep; without redirects, as it is by itself
+    # there, a renamed folder is copied, and the upper layer says all.
+    special = "userxattr" if owner is None else "redirect_dir=off,metacopy=off"
+    options = f"lowerdir={':'.join(layers)},upperdir={above},workdir={work},{special}"
     _mount("overlay", name, "overlay", _NO_SETUID | _NO_DEVICES, options)
 
 
