@@ -53,7 +53,9 @@ Why = Literal["", "timeout", "oom", "output_flood", "too_large"]
 class ExecResult:
     """How one command ended."""
 
-    exit_code: int | None  # None where it was killed by us; 128 + n where signal n killed it; 127: no shell is left
+    exit_code: (
+        int | None
+    )  # None where it was killed by us; 128 + n where signal n killed it; 127: no shell is left; 126: no room
     output: bytes  # both streams as they came, head and tail of it where `elided` > 0
     elided: int = 0  # bytes left out between head and tail; they are left out after the first half of `output_kept`
     why: Why = ""  # why it was killed, or (too_large, before it began) refused
