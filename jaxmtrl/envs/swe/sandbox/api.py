@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from jaxmtrl.envs.base import Probe
+
 WORKDIR = "/testbed"  # where commands begin, and where the workspace is shown
 VENV = "/opt/venv"  # where an instance's virtual environment is shown
 
@@ -79,16 +81,6 @@ class ChangeSet:
     files: tuple[FileChange, ...]  # sorted by path
     dropped: tuple[str, ...] = ()  # paths of links, sockets, devices; of names that are no UTF-8
     too_large: str = ""  # what was too much, in words; `files` is empty then
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probe:
-    """One thing that a backend must be able to do, tried on this machine."""
-
-    name: str  # for example "network is off"
-    passed: bool
-    found: str  # what was seen, in a few words
-    cure: str = ""  # what to do where it failed
 
 
 class Sandbox(Protocol):
