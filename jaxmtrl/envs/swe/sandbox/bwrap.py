@@ -52,8 +52,8 @@ def find_tools() -> Tools:
     if not seccomp.supported():
         raise SandboxFailure("sandboxes of bubblewrap are for x86-64 and aarch64; use podman or docker")
     spoken = subprocess.run([paths["bwrap"], "--help"], capture_output=True, text=True, env={}).stdout
-    if "--size" not in spoken or "--json-status-fd" not in spoken:
-        raise SandboxFailure("this bubblewrap has no --size; install 0.6 or newer")
+    if "--perms" not in spoken or "--json-status-fd" not in spoken:
+        raise SandboxFailure("this bubblewrap is too old, it has no --perms; install 0.5 or newer")
     return Tools(paths=paths, disable_userns="--disable-userns" in spoken)
 
 
@@ -158,7 +158,6 @@ class BubblewrapSandbox:
             filter_ = memory(self._filter)
             arguments = options(
                 self._layout,
-                self._limits,
                 variables=given,
                 data=files,
                 bound=self._reports,
