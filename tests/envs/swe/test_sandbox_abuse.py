@@ -79,18 +79,16 @@ def test_one_process_cannot_take_all_memory(tmp_path: Path) -> None:
 
 def test_many_processes_cannot_take_all_memory(tmp_path: Path) -> None:
     with episode(tmp_path) as played:
-        eat = "python3 -c 'import time; x = bytearray(120 << 20); x[::4096] = bytes(len(x[::4096])); time.sleep(9)'"
-        result = played.run(f"for i in 1 2 3 4; do {eat} & done; wait", wall_s=9)
+        eat = "python3 -c 'import time; x = bytearray(120 << 20); x[::4096] = bytes(len(x[::4096])); time.sleep(60)'"
+        result = played.run(f"for i in 1 2 3 4; do {eat} & done; wait", wall_s=60)
         assert (result.why, result.exit_code) == ("oom", None)
         assert SMALL.resident < result.peak_resident < 2 * SMALL.resident
 
 
 def test_shared_memory_counts_as_memory(tmp_path: Path) -> None:
     with episode(tmp_path) as played:
-        eat = (
-            "import mmap, time\nx = mmap.mmap(-1, 400 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\ntime.sleep(9)"
-        )
-        assert played.python(eat, wall_s=9).why == "oom"
+        eat = "import mmap, time\nx = mmap.mmap(-1, 400 << 20)\nwhile x.tell() < len(x): x.write(bytes(1 << 20))\n"
+        assert played.python(eat + "time.sleep(60)", wall_s=60).why == "oom"
 
 
 @pytest.mark.parametrize("place, bound", [("/testbed", 24), ("/tmp", 8), ("~", 8), ("/dev/shm", 8)])
