@@ -173,11 +173,13 @@ def _quick(sandbox: Sandbox) -> tuple[bool, str, str]:
 
 def _zombies(sandbox: Sandbox) -> tuple[bool, str, str]:
     sandbox.run("true")
-    deadline = time.monotonic() + 4
-    while (left := _dead_bwraps()) and time.monotonic() < deadline:
+    left = _dead_bwraps()  # ours, and perhaps of episodes beside us
+    deadline = time.monotonic() + 8
+    while left and time.monotonic() < deadline:
         time.sleep(0.1)
+        left &= _dead_bwraps()
     cure = "a process 1 that takes in orphans: docker run --init, or shareProcessNamespace in a pod"
-    return not left, f"{left} dead processes that nobody takes in", cure
+    return not left, f"{len(left)} dead processes that nobody takes in", cure
 
 
 _PROBES: list[tuple[str, Callable[[Sandbox], tuple[bool, str, str]]]] = [
@@ -241,14 +243,15 @@ def _all_command_lines() -> list[str]:
     return found
 
 
-def _dead_bwraps() -> int:
-    """Zombies of bubblewrap that belong to process 1."""
-    count = 0
+def _dead_bwraps() -> set[str]:
+    """Zombies of bubblewrap that belong to process 1: their folders in /proc."""
+    found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, _, rest = path.read_text().partition("(")[2].rpartition(")")
         except OSError:
             continue
         state, parent = rest.split()[:2]
-        count += name == "bwrap" and state == "Z" and parent == "1"
-    return count
+        if name == "bwrap" and state == "Z" and parent == "1":
+            found.add(str(path))
+    return found
