@@ -188,6 +188,8 @@ def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training
         if training and config.pretrain.plays:
             # Find out now whether it tells what can be done; by a few tasks, as one broken game should not stop a run.
             explore(pool, played[:8], seed=(config.run.seed,), max_failed_share=config.rollout.max_failed_share)
+        if training and played and config.actions.enforce == "admissible":
+            _require_admissible(pool, played[0])
         if not training and not (folder.tokenizer / tokenizers.FILE_NAME).exists():
             raise TokenizerError(
                 f"{folder.tokenizer} is missing; put it back, or start the train command again, which makes it anew."
@@ -259,6 +261,21 @@ def _require_states(pool: EnvPool, task: Task) -> None:
             "algorithm.name gigpo compares turns that began in the same state, and the environment names none. Have it "
             "tell (env.options.track_state: true for TextWorld, a method `state` for your own), or set algorithm.name "
             "to grpo."
+        )
+
+
+def _require_admissible(pool: EnvPool, task: Task) -> None:
+    """Raises EnvironmentFailure if the environment lists no admissible commands, which the action space shows."""
+    pool.reset(0, task)
+    event = pool.receive(None)[0]
+    if event.kind != "failure":
+        pool.ask_admissible(0)
+        event = pool.receive(None)[0]
+    pool.release(0)
+    if event.kind != "failure" and not event.admissible:
+        raise EnvironmentFailure(
+            "actions.enforce admissible lists what can be done, and the environment tells none of it. Have it list "
+            "them (env.options.show_admissible: true for TextWorld), or set actions.enforce to prompt or mask."
         )
 
 

@@ -20,8 +20,8 @@ class Task:
 
     id: str  # unique within its environment, for example "w2-o3-q4/30001"
     seed: int  # seeds whatever the environment draws at reset
-    # Small and picklable; the environment's own but for "kind", by which evaluation reports too, and "max_steps", by
-    # which a curriculum's step budget cuts a game earlier.
+    # Small and picklable; the environment's own but for "kind", by which evaluation reports too, "max_steps", by which
+    # a curriculum's step budget cuts a game earlier, and "action_stage", which says what commands may be used.
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
