@@ -106,6 +106,7 @@ def _ledger(
             tokenizer=parts.tokenizer,
             template=parts.template,
             system_prompt=config.text.system_prompt,
+            mask=parts.mask,
         )
         for group, (task, turns) in enumerate(zip(tasks, plays, strict=True))
     ]

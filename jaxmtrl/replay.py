@@ -41,7 +41,7 @@ from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import CONFIG_FILE, RunFolder, kept_at
-from jaxmtrl.sampling.server import ServerEngine
+from jaxmtrl.sampling.server import MASKED, ServerEngine
 from jaxmtrl.stages import KINDS, STAGES
 from jaxmtrl.tasks import tasks_of
 from jaxmtrl.text import published
@@ -88,6 +88,8 @@ def evaluate_run(
     names = list(splits or config.evaluation.splits)
     if not names:
         raise JaxmtrlError(f"{folder.path} evaluates no split (evaluation.splits is empty); name one with --split.")
+    if server and config.actions.on and config.actions.enforce == "mask":
+        raise JaxmtrlError(f"--server: {MASKED}")
     environment = check(config)
     for name in names:
         tasks_of(environment, name, n if n is not None else config.evaluation.splits.get(name), "--split and --n")

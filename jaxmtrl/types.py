@@ -65,6 +65,7 @@ class Turn:
     action: str = ""  # the text the environment was given, for people
     state: str = ""  # the environment's own name of the state in which the turn began; "" if it has none
     metrics: Mapping[str, float] = field(default_factory=dict)
+    support_ids: np.ndarray | None = None  # i32 [A], rows of the mask of actions; None without one
     fresh: bool = False  # older turns were dropped before this one, so that its context was read anew
 
 

@@ -79,6 +79,10 @@ class Automaton:
         """Whether the action may end here; a thought may, as the environment has an answer to it."""
         return state.ended if isinstance(state, _Verb) else not isinstance(state, _Closing)
 
+    def thinks_in(self, state: State) -> bool:
+        """Whether `state` is free text, in which tokens without text change nothing."""
+        return isinstance(state, _Thought)
+
     def _verb(self) -> _Verb:
         return _Verb(frozenset((verb.encode(), verb in self.allowed) for verb in self.known))
 
