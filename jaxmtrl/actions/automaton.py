@@ -88,6 +88,8 @@ class Automaton:
 
     def _in_verb(self, state: _Verb, byte: int) -> State | None:
         one = bytes([byte])
+        if one != b" " and one.isspace():
+            return None  # it would end the verb as a space does
         done = state.done
         whole = next((allowed for left, allowed in state.alive if not left), None)
         if self.think and one == CLOSE[:1] and state.ended:
