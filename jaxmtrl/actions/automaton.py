@@ -64,6 +64,11 @@ class Automaton:
         """Before the first byte of an action."""
         return _Thought() if self.think else self._verb()
 
+    @property
+    def calm(self) -> State:
+        """Free text in which no tag has been begun: it stays so until the tag's first byte."""
+        return _Thought()
+
     def after(self, state: State, byte: int) -> State | None:
         """The state after one more byte; None where it is forbidden."""
         match state:
@@ -103,8 +108,8 @@ class Automaton:
         return after if after.hopeful else None
 
     def _in_thought(self, matched: int, byte: int) -> State:
-        text = OPEN[:matched] + bytes([byte])
-        kept = next(count for count in range(len(text), -1, -1) if text.endswith(OPEN[:count]) and count <= len(OPEN))
+        """The tag has no "<" but its first byte, so that where it breaks off nothing but that can begin it anew."""
+        kept = matched + 1 if byte == OPEN[matched] else int(byte == OPEN[0])
         return self._verb() if kept == len(OPEN) else _Thought(kept)
 
     def _closed(self, matched: int) -> State:

@@ -6,14 +6,15 @@ the number of the state that a token was drawn in. Letters: N states, V vocab, A
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from jaxmtrl.actions.automaton import FREE, Automaton, State
+from jaxmtrl.actions.automaton import FREE, OPEN, Automaton, State
 from jaxmtrl.actions.space import ActionSpace
 from jaxmtrl.errors import TokenizerError
 from jaxmtrl.text.tokenizer import Tokenizer
@@ -68,57 +69,76 @@ def action_mask(
     Raises:
         TokenizerError: the tokenizer's pieces are not of bytes, or there are too many states.
     """
-    pieces = tokenizer.token_bytes()
-    silent = [id_ for id_ in range(rows) if id_ >= len(pieces) or not pieces[id_]]  # control tokens and spare rows
-    tree = _tree(pieces)
-    numbers: dict[Hashable, int] = {FREE: 0}
-    table = [np.zeros(rows, np.int16)]
-    roots = []
-    for stage in range(len(space.stages)):
-        automaton = Automaton.of(space.allowed(stage), space.known, think=think)
-        roots.append(_add(automaton, tree, silent, frozenset(stop_ids), numbers, table))
-    return ActionMask(np.stack(table), tuple(roots))
+    table = _Table(_Vocabulary(tokenizer.token_bytes(), rows, frozenset(stop_ids)))
+    roots = [
+        table.add(Automaton.of(space.allowed(stage), space.known, think=think)) for stage in range(len(space.stages))
+    ]
+    return ActionMask(np.stack(table.rows), tuple(roots))
 
 
-def _add(
-    automaton: Automaton,
-    tree: dict[int, Any],
-    silent: Sequence[int],
-    stop_ids: frozenset[int],
-    numbers: dict[Hashable, int],
-    table: list[np.ndarray],
-) -> int:
-    """Adds the rows of an automaton's states to the table; returns the number of its first one."""
+class _Vocabulary:
+    """The tokens by their bytes."""
 
-    def number(state: State) -> int:
+    def __init__(self, pieces: Sequence[bytes | None], rows: int, stop_ids: frozenset[int]):
+        self.rows, self.stops = rows, list(stop_ids)
+        self.silent = [id_ for id_ in range(rows) if id_ >= len(pieces) or not pieces[id_]]  # control and spare ones
+        self.tree = _tree(pieces, b"")
+        self.tags = _tree(pieces, OPEN[:1])  # those in which a tag could begin
+        self.by_first, self.calm = _by_first(pieces, lambda piece: True), _by_first(pieces, lambda p: OPEN[:1] not in p)
+
+
+class _Table:
+    """Grows by the states of one automaton after the other."""
+
+    def __init__(self, vocabulary: _Vocabulary):
+        self._vocabulary = vocabulary
+        self._numbers: dict[Hashable, int] = {FREE: 0}
+        self.rows = [np.zeros(vocabulary.rows, np.int16)]
+
+    def add(self, automaton: Automaton) -> int:
+        """Adds a row for every state that is not there yet; returns the number of the first state."""
+        self._waiting: list[State] = []
+        self._known: dict[tuple[int, State], list[tuple[np.ndarray, int]]] = {}  # states share what follows a byte
+        root = self._number(automaton, automaton.start)
+        while self._waiting:
+            self.rows.append(self._row(automaton, self._waiting.pop(0)))
+        return root
+
+    def _number(self, automaton: Automaton, state: State) -> int:
         # What follows a thought depends on what may be done at all; a verb half written says that by itself.
         key = (automaton.allowed, state) if automaton.think and state != FREE else state
-        if key not in numbers:
-            if len(numbers) > _MOST_STATES:
+        if key not in self._numbers:
+            if len(self._numbers) > _MOST_STATES:
                 raise TokenizerError("the verbs of actions.stages have too many states for a mask; name fewer")
-            numbers[key] = len(numbers)
-            waiting.append(state)
-        return numbers[key]
+            self._numbers[key] = len(self._numbers)
+            self._waiting.append(state)
+        return self._numbers[key]
 
-    waiting: list[State] = []
-    known: dict[tuple[int, State], list[tuple[int, State]]] = {}  # what follows a first byte, which states share
-    root = number(automaton.start)
-    while waiting:
-        state = waiting.pop(0)
-        row = np.full(len(table[0]), -1, np.int16)
-        for byte, child in tree.items():
+    def _row(self, automaton: Automaton, state: State) -> np.ndarray:
+        row = np.full(self._vocabulary.rows, -1, np.int16)
+        for byte in self._vocabulary.tree:
             after = automaton.after(state, byte)
             if after is None:
                 continue
-            if (byte, after) not in known:
-                known[byte, after] = list(_walk(automaton, child, after))
-            for id_, end in known[byte, after]:
-                row[id_] = number(end)
+            if (byte, after) not in self._known:
+                self._known[byte, after] = self._following(automaton, byte, after)
+            for ids, number in self._known[byte, after]:
+                row[ids] = number
         if automaton.thinks_in(state):
-            row[list(silent)] = number(state)
-        row[list(stop_ids)] = 0 if automaton.may_stop(state) else -1
-        table.append(row)
-    return root
+            row[self._vocabulary.silent] = self._number(automaton, state)
+        row[self._vocabulary.stops] = 0 if automaton.may_stop(state) else -1
+        return row
+
+    def _following(self, automaton: Automaton, byte: int, state: State) -> list[tuple[np.ndarray, int]]:
+        """The tokens that begin with a byte, which led to `state`, by the number of the state that they end in."""
+        vocabulary, ends = self._vocabulary, defaultdict[int, list[int]](list)
+        if state == FREE:
+            return [(vocabulary.by_first[byte], 0)]
+        calm = state == automaton.calm
+        for id_, end in _walk(automaton, (vocabulary.tags if calm else vocabulary.tree).get(byte, {}), state):
+            ends[self._number(automaton, end)].append(id_)
+        found = [(np.array(ids), number) for number, ids in ends.items()]
+        return [(vocabulary.calm[byte], self._number(automaton, state)), *found] if calm else found
 
 
 def _walk(automaton: Automaton, node: dict[int, Any], state: State) -> Iterator[tuple[int, State]]:
@@ -133,13 +153,22 @@ def _walk(automaton: Automaton, node: dict[int, Any], state: State) -> Iterator[
                 stack.append((child, after))
 
 
-def _tree(pieces: Sequence[bytes | None]) -> dict[int, Any]:
-    """All tokens by their bytes, one byte a level."""
+def _tree(pieces: Sequence[bytes | None], within: bytes) -> dict[int, Any]:
+    """The tokens with `within` among their bytes, one byte a level."""
     tree: dict[int, Any] = {}
     for id_, piece in enumerate(pieces):
-        if piece:
+        if piece and within in piece:
             node = tree
             for byte in piece:
                 node = node.setdefault(byte, {})
             node.setdefault(_IDS, []).append(id_)
     return tree
+
+
+def _by_first(pieces: Sequence[bytes | None], chosen: Callable[[bytes], bool]) -> dict[int, np.ndarray]:
+    """Ids of the chosen tokens by their first byte."""
+    found: dict[int, list[int]] = {byte: [] for byte in range(256)}
+    for id_, piece in enumerate(pieces):
+        if piece and chosen(piece):
+            found[piece[0]].append(id_)
+    return {byte: np.array(ids, np.int64) for byte, ids in found.items()}
