@@ -120,7 +120,7 @@ class StagedEnv:
         results: list[StepResult] = []
         wrong = False
         for step in steps:
-            if step.optional and hasattr(self._inner, "admissible") and step.template not in self._commands():
+            if step.optional and self._is_known_to_fail(step.template):
                 continue
             action = with_tags(step.template) if self._manner.think else step.template
             result = self._inner.step(action)
@@ -131,6 +131,11 @@ class StagedEnv:
             if wrong or result.done or result.truncated:
                 break
         return self._counted(self._joined(results, wrong), len(results))
+
+    def _is_known_to_fail(self, command: str) -> bool:
+        """Whether the environment lists what can be done now, and that is not among it."""
+        listed = self._commands() if hasattr(self._inner, "admissible") else []
+        return bool(listed) and command not in listed
 
     def _joined(self, results: Sequence[StepResult], wrong: bool) -> StepResult:
         """Several steps as one: what was seen one below the other, rewards added, the end and the metrics of the last.

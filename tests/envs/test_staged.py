@@ -138,6 +138,26 @@ def test_the_returns_of_one_step_may_be_those_of_a_macro():
     assert ours.step_most == 2 * own.step_most
 
 
+class Silent(toy.ToyEnvironment):
+    """The toy with a player that lists nothing, as TextWorld's does where show_admissible is off."""
+
+    def make_env(self):
+        player = super().make_env()
+        player.admissible = list
+        return player
+
+
+def test_an_optional_step_is_tried_where_nobody_knows_whether_it_can_be_done():
+    inner = Silent(toy.ToyOptions())
+    environment = wrapped(
+        inner=inner, stages={"all": ["arm", "unlock"]}, macros={**MACROS, "arm X": ["try hit X", "look"]}
+    )
+    env, _, _ = begun(environment, 0)
+    assert env.step("arm ogre").observation.startswith("You cannot do that.\nYou see")
+    known = wrapped(stages={"all": ["arm", "unlock"]}, macros={**MACROS, "arm X": ["try hit X", "look"]})
+    assert begun(known, 0)[0].step("arm ogre").observation.startswith("You see")
+
+
 class Bare:
     """An environment that has nothing it need not have."""
 
