@@ -180,8 +180,11 @@ def _read_chunks_backward(read: _Read, inputs: Any, cotangents: tuple[jax.Array,
 
     def one(index: jax.Array, sums: tuple[list[jax.Array], jax.Array]) -> tuple[list[jax.Array], jax.Array]:
         d_weights, d_hidden = sums
-        part = chosen[index], _of_chunk(mask, index)
-        _, pull = jax.vjp(lambda hidden, *weights: read(hidden, *part, *weights), hidden[index], *weights)
+
+        def of_chunk(hidden: jax.Array, *weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return read(hidden, chosen[index], _of_chunk(mask, index), *weights)
+
+        _, pull = jax.vjp(of_chunk, hidden[index], *weights)
         mine, *theirs = pull((cotangents[0][index], cotangents[1][index]))
         return [all_ + part for all_, part in zip(d_weights, theirs)], d_hidden.at[index].set(mine)
 
