@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
+from jaxmtrl.actions.space import ActionSpace
 from jaxmtrl.batch import as_text
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.sections import BatchingSection, Config
@@ -18,7 +18,7 @@ from jaxmtrl.curriculum.course import Course
 from jaxmtrl.curriculum.opening import open_course
 from jaxmtrl.devices import check_devices, check_hosts, mesh_of
 from jaxmtrl.envs.base import Environment, ask
-from jaxmtrl.errors import ConfigError, EnvironmentFailure, TokenizerError
+from jaxmtrl.errors import TokenizerError
 from jaxmtrl.learner.device import DeviceBatch, put_batch
 from jaxmtrl.learner.objective import Kind
 from jaxmtrl.learner.optimizer import Optimizer, make_optimizer
@@ -27,19 +27,22 @@ from jaxmtrl.learner.state import abstract_state
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.hosts import ALONE, Hosts, share_a_place, this_host
 from jaxmtrl.parallel.mesh import sampling_mesh
+from jaxmtrl.parallel.sharding import replicated
+from jaxmtrl.pools import make_pool, require_admissible, require_states
 from jaxmtrl.pretrained import frozen_base, keep_text, read_text
 from jaxmtrl.progress import Progress
-from jaxmtrl.rewards.source import check_order, env_source, load_source
+from jaxmtrl.rewards.source import check_order, load_source
 from jaxmtrl.rollout.collect import Player, SlotEngine
 from jaxmtrl.rollout.demonstrate import explore
 from jaxmtrl.rollout.pack import pack, packing_efficiency
-from jaxmtrl.rollout.pool import EnvPool, MultiprocessPool
+from jaxmtrl.rollout.pool import EnvPool
 from jaxmtrl.rollout.timeline import NO_TIMELINE, WEIGHTS, Timeline
 from jaxmtrl.run_folder import RunFolder
 from jaxmtrl.sampling.engine import Engine
 from jaxmtrl.stages import STAGES
 from jaxmtrl.tasks import tasks_evaluated, tasks_in_use, tasks_of
 from jaxmtrl.text import tokenizer as tokenizers
+from jaxmtrl.text.action_mask import ActionMask, action_mask
 from jaxmtrl.text.template import ChatTemplate, audit, chatml
 from jaxmtrl.text.tokenizer import Tokenizer
 from jaxmtrl.types import Episode, Task
@@ -65,6 +68,8 @@ class Parts:
     batching: BatchingSection
     timeline: Timeline
     hosts: Hosts
+    mask: ActionMask | None  # of actions; None without one
+    supports: jax.Array | None  # what it allows, on the devices
 
     def load(self, params: Any, version: int) -> None:
         """Has the sampler play with `params` from here on."""
@@ -79,12 +84,19 @@ class Parts:
             text: every token is to be learnt, not the actions alone.
         """
         batching = self.batching
-        batch = pack(episodes, row_length=batching.row_length, num_episodes=capacity, pad_id=self.tokenizer.pad_id)
+        batch = pack(
+            episodes,
+            row_length=batching.row_length,
+            num_episodes=capacity,
+            pad_id=self.tokenizer.pad_id,
+            masked=self.mask is not None,
+        )
         placed = put_batch(
             as_text(batch) if text else batch,
             micro_batch_rows=batching.micro_batch_rows,
             max_rows=capacity,
             mesh=self.mesh,
+            supports=self.supports,
         )
         return placed, packing_efficiency(batch)
 
@@ -131,9 +143,14 @@ class Stage:
     template: ChatTemplate
 
     def player(
-        self, config: Config, engine: SlotEngine, timeline: Timeline = NO_TIMELINE, hosts: Hosts = ALONE
+        self,
+        config: Config,
+        engine: SlotEngine,
+        timeline: Timeline = NO_TIMELINE,
+        hosts: Hosts = ALONE,
+        mask: ActionMask | None = None,
     ) -> Player:
-        """Someone to play it: `engine` samples, the pool's environments answer."""
+        """Someone to play it: `engine` samples (under `mask`, if there is one), the pool's environments answer."""
         sampling = config.sampling
         return Player(
             engine,
@@ -145,6 +162,7 @@ class Stage:
             max_action_tokens=sampling.max_action_tokens,
             max_failed_share=config.rollout.max_failed_share,
             keep_tokens=round(sampling.context_keep * sampling.cache_length) if sampling.context == "drop" else 0,
+            mask=mask,
             timeline=timeline,
             hosts=hosts,
         )
@@ -184,10 +202,12 @@ def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training
     pool = make_pool(config)
     try:
         if training and config.algorithm.name == "gigpo":
-            _require_states(pool, played[0])
+            require_states(pool, played[0])
         if training and config.pretrain.plays:
             # Find out now whether it tells what can be done; by a few tasks, as one broken game should not stop a run.
             explore(pool, played[:8], seed=(config.run.seed,), max_failed_share=config.rollout.max_failed_share)
+        if training and played and config.actions.enforce == "admissible":
+            require_admissible(pool, played[0])
         if not training and not (folder.tokenizer / tokenizers.FILE_NAME).exists():
             raise TokenizerError(
                 f"{folder.tokenizer} is missing; put it back, or start the train command again, which makes it anew."
@@ -213,56 +233,6 @@ def set_stage(config: Config, folder: RunFolder, progress: Progress, *, training
     )
 
 
-def make_pool(config: Config) -> EnvPool:
-    """Starts the workers of `rollout.backend`.
-
-    Raises:
-        ConfigError: the backend is ray, and the library is missing or there is no cluster at `rollout.ray_address`.
-    """
-    section = config.rollout
-    kind: Callable[..., EnvPool] = MultiprocessPool
-    if section.backend == "ray":
-        kind = partial(_ray_pool(), address=section.ray_address, cpus=section.ray_cpus)
-    return kind(
-        *env_source(config),
-        workers=section.workers,
-        step_timeout_s=section.step_timeout_s,
-        reset_timeout_s=section.reset_timeout_s,
-        recycle_after=section.recycle_after,
-        name_states=config.algorithm.name == "gigpo",
-        called=config.env.factory,  # and not what wraps it
-    )
-
-
-def _ray_pool() -> Callable[..., EnvPool]:
-    try:
-        from jaxmtrl.rollout.ray_pool import RayPool
-    except ModuleNotFoundError as err:
-        if err.name != "ray":
-            raise
-        raise ConfigError(
-            "rollout.backend",
-            [
-                'got ray, and the library ray is not installed; install it (pip install -e ".[ray]" -c '
-                "constraints.txt), or set rollout.backend to multiprocess"
-            ],
-        ) from err
-    return RayPool
-
-
-def _require_states(pool: EnvPool, task: Task) -> None:
-    """Raises EnvironmentFailure if the environment cannot name its states, by which gigpo compares turns."""
-    pool.reset(0, task)
-    event = pool.receive(None)[0]
-    pool.release(0)
-    if event.kind != "failure" and not event.state:
-        raise EnvironmentFailure(
-            "algorithm.name gigpo compares turns that began in the same state, and the environment names none. Have it "
-            "tell (env.options.track_state: true for TextWorld, a method `state` for your own), or set algorithm.name "
-            "to grpo."
-        )
-
-
 def _compiled_parts(
     config: Config, stage: Stage, folder: RunFolder, say: Callable[[str], None], *, training: bool
 ) -> Parts:
@@ -272,7 +242,9 @@ def _compiled_parts(
     optimizers = make_optimizers(config, network)
     base = frozen_base(config, folder, network, mesh, say, training=training)
     playing = sampling_mesh(mesh, kv_heads=config.model.kv_heads, tensor=config.mesh.sampling_tensor)
-    engine = Engine(network, config.sampling, sorted(stage.template.stop_ids), playing, base)
+    mask = mask_of(config, stage, network)
+    table = None if mask is None else mask.table
+    engine = Engine(network, config.sampling, sorted(stage.template.stop_ids), playing, base, table)
     learner = make_learner(config, network, mesh, base, optimizers)
     timeline = Timeline(folder.path / "timeline.json" if training and config.run.timeline else None)
     return Parts(
@@ -287,10 +259,26 @@ def _compiled_parts(
         learner=learner,
         engine=engine,
         pool=stage.pool,
-        player=stage.player(config, engine, timeline, hosts),
+        player=stage.player(config, engine, timeline, hosts, mask),
         batching=config.batching,
         timeline=timeline,
         hosts=hosts,
+        mask=mask,
+        supports=None if mask is None else jax.device_put(mask.allowed, replicated(mesh)),
+    )
+
+
+def mask_of(config: Config, stage: Stage, network: Network) -> ActionMask | None:
+    """The mask of actions, where the config enforces its stages by one."""
+    section = config.actions
+    if not section.on or section.enforce != "mask":
+        return None
+    return action_mask(
+        ActionSpace.of(section.stages, section.macros),
+        stage.tokenizer,
+        stage.template.stop_ids,
+        rows=network.config.vocab_rows,
+        think=config.env.options.get("think") is True,
     )
 
 

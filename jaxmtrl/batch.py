@@ -33,6 +33,9 @@ class TokenBatch:
         Array  # bool [B, T], the one column after a truncated episode; its value stands for what was cut off
     )
     group_ids: Array  # i32 [E], which task an episode played; -1 where there is no episode
+    # i32 [B, T], the row of `supports` that the token was drawn under, 0 off-action; None without a mask of actions
+    support_ids: Array | None = None
+    supports: Array | None = None  # bool [N, V], tokens that could be drawn; row 0 is all of them; None as above
 
     @property
     def valid(self) -> Array:
@@ -47,7 +50,15 @@ class TokenBatch:
 
 def as_text(batch: TokenBatch) -> TokenBatch:
     """The same tokens with every one to be learnt, as a language model reads: all but the first of each episode."""
-    return dataclasses.replace(batch, action_mask=batch.valid & (batch.positions > 0) & ~batch.bootstrap_mask)
+    read = batch.valid & (batch.positions > 0) & ~batch.bootstrap_mask
+    return dataclasses.replace(batch, action_mask=read, support_ids=None, supports=None)
+
+
+def column_fields(batch: TokenBatch) -> list[str]:
+    """Names of the arrays that have rows and columns, [B, T] or cut into micro-batches, as far as a batch has them."""
+    whole = ("group_ids", "supports")
+    names = [field.name for field in dataclasses.fields(TokenBatch) if field.name not in whole]
+    return [name for name in names if getattr(batch, name) is not None]
 
 
 @flax.struct.dataclass

@@ -14,6 +14,7 @@ from jaxmtrl.models.decoder import Network, parameter_count
 from jaxmtrl.rewards.recipe import PREFIX as REWARD
 from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.plays import seeded_plays
+from jaxmtrl.scores import wilson_interval
 from jaxmtrl.types import Episode, Task
 
 
@@ -47,24 +48,6 @@ class SplitResult:
 
 def _rounded(value: float, places: int) -> float | None:
     return round(value, places) if math.isfinite(value) else None
-
-
-def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Confidence interval of a share (Wilson 1927), which stays inside [0, 1] and is not empty at 0 and n.
-
-    (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)
-
-    Args:
-        successes: 0 ≤ successes ≤ n.
-        n: trials; (0, 1) if there was none.
-        z: normal quantile, 1.96 for 95 %.
-    """
-    if n == 0:
-        return 0.0, 1.0
-    p, spread = successes / n, z * z / n
-    centre = p + spread / 2
-    half = z * math.sqrt(p * (1 - p) / n + spread / (4 * n))
-    return max(0.0, (centre - half) / (1 + spread)), min(1.0, (centre + half) / (1 + spread))
 
 
 def summarise(episodes: Sequence[Episode]) -> SplitResult:
@@ -154,6 +137,7 @@ def evaluate(
     temperature: float,
     seed: int,
     report: Callable[[str, Episode], None] | None = None,
+    staged: Callable[[Sequence[Task]], Sequence[Task]] = lambda tasks: tasks,
 ) -> dict[str, SplitResult]:
     """Plays the first n tasks of each split once, the same ones with the same draws for every policy.
 
@@ -162,10 +146,11 @@ def evaluate(
         temperature: of the policy; 0 is greedy.
         seed: of the draws at a temperature above 0.
         report: called with the split's name and each episode as it ends.
+        staged: gives tasks the stage of the action space that they are played in.
     """
     results = {}
     for number, (name, count) in enumerate(splits.items()):
-        tasks = environment.split(name).tasks[:count]
+        tasks = staged(environment.split(name).tasks[:count])
         plays = seeded_plays(tasks, group_size=1, seed=(seed, 0xE7A1, number))
         episodes = player.play(
             plays,

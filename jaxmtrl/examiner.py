@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxmtrl.assembly import Parts
@@ -12,14 +12,24 @@ from jaxmtrl.metrics import MetricsWriter
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.stages import EVALUATED, Position
-from jaxmtrl.types import Episode
+from jaxmtrl.types import Episode, Task
 
 
 class Examiner:
     """Loads weights into the sampler and has them play splits."""
 
-    def __init__(self, config: Config, parts: Parts, progress: Progress):
-        self._config, self._parts, self._progress = config, parts, progress
+    def __init__(
+        self,
+        config: Config,
+        parts: Parts,
+        progress: Progress,
+        staged: Callable[[Sequence[Task]], Sequence[Task]] = lambda tasks: tasks,
+    ):
+        """
+        Args:
+            staged: gives tasks the stage of the action space that evaluations are played in, which may change.
+        """
+        self._config, self._parts, self._progress, self._staged = config, parts, progress, staged
 
     def at_stage_end(
         self, stage: str, params: Any, position: Position, metrics: MetricsWriter
@@ -66,4 +76,5 @@ class Examiner:
             temperature=self._config.evaluation.temperature,
             seed=self._config.run.seed,
             report=report,
+            staged=self._staged,
         )

@@ -6,12 +6,13 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jax.sharding import Mesh
 
+from jaxmtrl.actions.space import staged
 from jaxmtrl.assembly import (
     assemble,
     check,
@@ -24,6 +25,7 @@ from jaxmtrl.assembly import (
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import Config
+from jaxmtrl.curriculum.action_stages import StageState, evaluated_stage
 from jaxmtrl.envs.base import Environment
 from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.evaluation import evaluate
@@ -39,14 +41,14 @@ from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.collect import Player
 from jaxmtrl.rollout.record import episode_record
 from jaxmtrl.run_folder import CONFIG_FILE, RunFolder, kept_at
-from jaxmtrl.sampling.server import ServerEngine
+from jaxmtrl.sampling.server import MASKED, ServerEngine
 from jaxmtrl.stages import KINDS, STAGES
 from jaxmtrl.tasks import tasks_of
 from jaxmtrl.text import published
 from jaxmtrl.text import tokenizer as tokenizers
 from jaxmtrl.text.template import ChatTemplate, chatml
 from jaxmtrl.text.tokenizer import Tokenizer
-from jaxmtrl.types import Episode
+from jaxmtrl.types import Episode, Task
 
 
 def evaluate_run(
@@ -86,6 +88,8 @@ def evaluate_run(
     names = list(splits or config.evaluation.splits)
     if not names:
         raise JaxmtrlError(f"{folder.path} evaluates no split (evaluation.splits is empty); name one with --split.")
+    if server and config.actions.on and config.actions.enforce == "mask":
+        raise JaxmtrlError(f"--server: {MASKED}")
     environment = check(config)
     for name in names:
         tasks_of(environment, name, n if n is not None else config.evaluation.splits.get(name), "--split and --n")
@@ -114,10 +118,24 @@ def evaluate_run(
             records.append(episode_record(episode, step=0, stage=who, split=split))
 
         chosen = config.evaluation.temperature if temperature is None else temperature
-        figures = evaluate(player, environment, counts, temperature=chosen, seed=config.run.seed, report=report)
+        told = {"report": report, "staged": _staged(config, folder, policy)}
+        figures = evaluate(player, environment, counts, temperature=chosen, seed=config.run.seed, **told)
     if records_file is not None:
         records_file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return {split: figure.as_dict() for split, figure in figures.items()}
+
+
+def _staged(config: Config, folder: RunFolder, policy: str) -> Callable[[Sequence[Task]], list[Task]]:
+    """Gives tasks the stage of the action space that evaluations of a policy are played in."""
+    if not config.actions.on:
+        return list
+    number = None if policy == "latest" else STAGES.index(policy)
+    where = folder.checkpoints if number is None else folder.stages
+    kept = Checkpoints(where, keep=None, read_only=True) if where.exists() else None
+    step = number if number is not None or kept is None else kept.latest()
+    saved = kept.position(step).get("actions") if kept is not None and step in kept.steps() else None
+    stage = evaluated_stage(config.actions, StageState.start(config.actions, saved))
+    return lambda tasks: [staged(task, stage) for task in tasks]
 
 
 def _served(

@@ -1,4 +1,4 @@
-"""One evaluation of a split as a state keeps it, and how much two of them differ."""
+"""One evaluation as a state keeps it, the interval of a share, and how much two of them differ."""
 
 from __future__ import annotations
 
@@ -16,6 +16,24 @@ class Evaluated(Protocol):
     def ci95(self) -> tuple[float, float]: ...  # 95 % interval of `success`
     @property
     def n(self) -> int: ...  # episodes played to an end
+
+
+def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Confidence interval of a share (Wilson 1927), which stays inside [0, 1] and is not empty at 0 and n.
+
+    (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)
+
+    Args:
+        successes: 0 ≤ successes ≤ n.
+        n: trials; (0, 1) if there was none.
+        z: normal quantile, 1.96 for 95 %.
+    """
+    if n == 0:
+        return 0.0, 1.0
+    p, spread = successes / n, z * z / n
+    centre = p + spread / 2
+    half = z * math.sqrt(p * (1 - p) / n + spread / (4 * n))
+    return max(0.0, (centre - half) / (1 + spread)), min(1.0, (centre + half) / (1 + spread))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

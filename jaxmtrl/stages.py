@@ -38,5 +38,6 @@ class Position:
     best_loss: float | None = None
     dials: dict = dataclasses.field(default_factory=dict)  # of `learner.dials.DialState`; empty at the start
     curriculum: dict = dataclasses.field(default_factory=dict)  # of `curriculum.state.CurriculumState`; empty without
+    actions: dict = dataclasses.field(default_factory=dict)  # of `curriculum.action_stages.StageState`; empty without
     alarms: dict = dataclasses.field(default_factory=dict)  # of `alarms.state.AlarmState`; empty at the start
     results: dict[str, dict[str, dict]] = dataclasses.field(default_factory=dict)  # split → policy → figures

@@ -62,8 +62,9 @@ class Trainer:
         self._dials = DialState()
         self._began = time.monotonic()
         self._restore()
-        self._coach = Coach(config, parts.train_tasks, parts.course, self.position.curriculum, progress.message)
-        self._examiner = Examiner(config, parts, progress)
+        saved = (self.position.curriculum, progress.message, self.position.actions)
+        self._coach = Coach(config, parts.train_tasks, parts.course, *saved)
+        self._examiner = Examiner(config, parts, progress, self._coach.examined)
         self._lookout = Lookout(config, self.position.alarms, progress.message)
         drawn = config.log.tensorboard and parts.hosts.first
         self.metrics = MetricsWriter.resume(folder.path, self.position.step, tensorboard=drawn)
@@ -84,14 +85,14 @@ class Trainer:
     def _pretrain(self) -> None:
         section = self.config.pretrain
         if section.plays:
-            plays = random_plays(self.config, self.parts, self.progress)
+            plays = random_plays(self.config, self.parts, self.progress, self._coach.staged)
             self._imitate("pretrain", section, plays, on_epoch=lambda epoch: {}, last=lambda epoch: False)
 
     def _sft(self) -> None:
         section = self.config.sft
         if not section.demonstrations:
             return
-        training, validation = demonstrations(self.config, self.parts, self.progress)
+        training, validation = demonstrations(self.config, self.parts, self.progress, self._coach.staged)
 
         def stalled(epoch: int) -> bool:
             if epoch - self.position.best_epoch < section.patience or epoch == 0:
@@ -307,7 +308,8 @@ class Trainer:
         """Keeps the stage's policy, and starts the next stage with fresh moments."""
         number = STAGES.index(stage)
         if number not in self.stage_ends.steps():
-            self.stage_ends.save(number, {"params": self.state.params}, {"stage": stage, "step": self.position.step})
+            told = {"stage": stage, "step": self.position.step, "actions": self._coach.saved_actions}
+            self.stage_ends.save(number, {"params": self.state.params}, told)
         self._best = None
         following = STAGES[number + 1] if number + 1 < len(STAGES) else DONE
         if following != DONE:
@@ -321,7 +323,7 @@ class Trainer:
     def _save(self) -> None:
         began, self._began = self._began, time.monotonic()
         wall_s, dials = self.position.wall_s + self._began - began, dataclasses.asdict(self._dials)
-        told = {"curriculum": self._coach.saved, "alarms": self._lookout.saved}
+        told = {"curriculum": self._coach.saved, "actions": self._coach.saved_actions, "alarms": self._lookout.saved}
         self.position = dataclasses.replace(self.position, wall_s=wall_s, dials=dials, **told)
         kept = {"best": self._best, "anchor": self._anchor}
         arrays = {"state": self.state} | {name: tree for name, tree in kept.items() if tree is not None}
@@ -354,16 +356,14 @@ class Trainer:
         self.progress.message(f"resuming {self.folder.path} at {self.position.stage}, step {self.position.step}")
 
     def _stop_on_nonfinite(self, rows: TokenBatch, metrics: UpdateMetrics) -> None:
-        index = int(metrics.bad_micro_batch)
-        path = self.folder.path / f"nonfinite_step{self.position.step + 1}.npz"
-        save_micro_batch(path, rows, index)
-        latest = self.checkpoints.latest()
+        step, latest = self.position.step + 1, self.checkpoints.latest()
+        path = self.folder.path / f"nonfinite_step{step}.npz"
+        save_micro_batch(path, rows, int(metrics.bad_micro_batch))
         good = "none yet" if latest is None else str(self.folder.checkpoints / str(latest))
         raise NonFiniteError(
-            f"{int(metrics.nonfinite)} optimizer steps of {self.position.stage} step {self.position.step + 1} met a "
-            f"loss or gradient that is not finite; parameters were left as they were. Rows: {path}. Last good "
-            f"checkpoint: {good}. Lower {RATES[self.position.stage]} or optimizer.gradient_clip, and start again under "
-            "another run.name."
+            f"{int(metrics.nonfinite)} optimizer steps of {self.position.stage} step {step} met a loss or gradient "
+            f"that is not finite; parameters were left as they were. Rows: {path}. Last good checkpoint: {good}. Lower "
+            f"{RATES[self.position.stage]} or optimizer.gradient_clip, and start again under another run.name."
         )
 
     def _result(self) -> dict[str, Any]:

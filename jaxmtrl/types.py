@@ -20,8 +20,8 @@ class Task:
 
     id: str  # unique within its environment, for example "w2-o3-q4/30001"
     seed: int  # seeds whatever the environment draws at reset
-    # Small and picklable; the environment's own but for "kind", by which evaluation reports too, and "max_steps", by
-    # which a curriculum's step budget cuts a game earlier.
+    # Small and picklable; the environment's own but for "kind", by which evaluation reports too, "max_steps", by which
+    # a curriculum's step budget cuts a game earlier, and "action_stage", which says what commands may be used.
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -65,6 +65,7 @@ class Turn:
     action: str = ""  # the text the environment was given, for people
     state: str = ""  # the environment's own name of the state in which the turn began; "" if it has none
     metrics: Mapping[str, float] = field(default_factory=dict)
+    support_ids: np.ndarray | None = None  # i32 [A], rows of the mask of actions; None without one
     fresh: bool = False  # older turns were dropped before this one, so that its context was read anew
 
 

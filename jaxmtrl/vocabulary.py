@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jaxmtrl.actions.space import ActionSpace
 from jaxmtrl.config.sections import Config
 from jaxmtrl.envs.base import Environment, ask
 from jaxmtrl.rollout.demonstrate import ScriptedTurn, demonstrate
@@ -26,7 +27,9 @@ def make_tokenizer(
         tokenizer = tokenizers.byte_tokenizer()
     else:
         texts = game_texts(environment, pool, tasks[:_TOKENIZER_GAMES])
-        tokenizer = tokenizers.train_bpe([config.text.system_prompt, *texts], config.text.vocab_size)
+        space = ActionSpace.of(config.actions.stages, config.actions.macros)
+        legends = [space.legend(stage) for stage in range(len(config.actions.stages))]
+        tokenizer = tokenizers.train_bpe([config.text.system_prompt, *legends, *texts], config.text.vocab_size)
     tokenizer.save(folder.tokenizer)
     return tokenizer
 

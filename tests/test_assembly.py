@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jaxmtrl.assembly import check, make_pool
+from jaxmtrl.assembly import check
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.errors import ConfigError
+from jaxmtrl.pools import make_pool
 from jaxmtrl.rollout.pool import MultiprocessPool
 from jaxmtrl.types import Task
 

@@ -16,6 +16,7 @@ HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax"}
     [
         "jaxmtrl.rollout.worker",
         "jaxmtrl.envs.toy",
+        "jaxmtrl.envs.staged",
         "jaxmtrl.envs.alfworld.environment",
         "jaxmtrl.config.loading",
         "jaxmtrl.metrics",

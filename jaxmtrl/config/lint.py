@@ -365,6 +365,18 @@ def _sft_is_one_epoch(config: Config) -> str | None:
     )
 
 
+@_rule
+def _first_stages_have_ten_to_twenty_verbs(config: Config) -> str | None:
+    sizes = [len(adds) for adds in config.actions.stages.values()]
+    if len(sizes) < 2 or sum(sizes) < 10 or 10 <= sizes[0] <= 20:
+        return None
+    return (
+        f"actions.stages: {sizes[0]} of {sum(sizes)} verbs in the first. The practice notes begin with 10 to 20 basic "
+        "commands and add at most 20 % a stage: with fewer, games are hard to win and RL has little to learn from; "
+        "with more, there is little left to stage. (A rule of thumb, without evidence.)"
+    )
+
+
 def _numbers(options: Any, name: str) -> Iterator[float]:
     """Every number called `name` at any depth of an environment's options."""
     if isinstance(options, dict):

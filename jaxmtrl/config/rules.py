@@ -2,7 +2,8 @@
 
 Every rule names the fields it reads, so that it is left out when one of them is already reported as wrong.
 Messages name the fields with their values, and the cure. Those of the algorithm alone stand in `algorithm_rules.py`,
-those of the curriculum in `curriculum_rules.py`, of the alarms in `alarms_rules.py`, of rewards in `reward_rules.py`.
+those of the curriculum in `curriculum_rules.py`, of the action space in `actions_rules.py`, of the alarms in
+`alarms_rules.py`, of rewards in `reward_rules.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Collection
 from functools import partial
 
+from jaxmtrl.config.actions_rules import ACTIONS_RULES
 from jaxmtrl.config.alarms_rules import ALARMS_RULES
 from jaxmtrl.config.algorithm_rules import ALGORITHM_RULES
 from jaxmtrl.config.curriculum_rules import CURRICULUM_RULES
@@ -33,7 +35,7 @@ def broken_rules(config: Config, *, without: Collection[str] = ()) -> list[str]:
         without: dotted names of fields that are known to be wrong; rules that read them say nothing.
     """
     messages = []
-    for rule in (*RULES, *CURRICULUM_RULES, *ALARMS_RULES, *ALGORITHM_RULES, *REWARD_RULES):
+    for rule in (*RULES, *CURRICULUM_RULES, *ACTIONS_RULES, *ALARMS_RULES, *ALGORITHM_RULES, *REWARD_RULES):
         if not any(field in without for field in rule.fields):
             message = rule.check(config)
             if message is not None:

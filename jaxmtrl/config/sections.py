@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from jaxmtrl.config.actions_section import ActionsSection
 from jaxmtrl.config.alarms_section import AlarmsSection
 from jaxmtrl.config.curriculum_section import CurriculumSection
 from jaxmtrl.config.lora_section import LoraSection
@@ -382,6 +383,7 @@ class Config:
     critic_warmup: Annotated[CriticWarmupSection, setting("the critic before RL")] = CriticWarmupSection()
     rl: Annotated[RlSection, setting("reinforcement learning")] = RlSection()
     curriculum: Annotated[CurriculumSection, setting("which tasks when, and how many steps")] = CurriculumSection()
+    actions: Annotated[ActionsSection, setting("which commands may be used when")] = ActionsSection()
     alarms: Annotated[AlarmsSection, setting("trouble in RL, told while it trains")] = AlarmsSection()
     evaluation: Annotated[EvaluationSection, setting("fixed held-out tasks")] = EvaluationSection()
     checkpoint: Annotated[CheckpointSection, setting("what survives a crash")] = CheckpointSection()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxmtrl.batch import TokenBatch
+from jaxmtrl.batch import TokenBatch, column_fields
 from jaxmtrl.rollout.pack import episode_length, pack
 from jaxmtrl.types import Episode, EpisodeStop
 
@@ -58,13 +58,11 @@ def one_a_row(episodes: Sequence[Episode], *, row_length: int, pad_id: int) -> T
     ]
     groups = np.array([episode.group for episode in episodes], np.int32)
     fields = {}
-    for field in dataclasses.fields(TokenBatch):
-        if field.name == "group_ids":
-            continue
-        rows = [np.array(getattr(batch, field.name)) for batch in single]
-        if field.name == "segment_ids":
+    for name in column_fields(single[0]):
+        rows = [np.array(getattr(batch, name)) for batch in single]
+        if name == "segment_ids":
             rows = [np.where(row >= 0, number, -1).astype(np.int32) for number, row in enumerate(rows)]
-        fields[field.name] = np.concatenate(rows)
+        fields[name] = np.concatenate(rows)
     return TokenBatch(**fields, group_ids=groups)
 
 

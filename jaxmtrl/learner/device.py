@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from jaxmtrl.batch import TokenBatch
+from jaxmtrl.batch import TokenBatch, column_fields
 from jaxmtrl.errors import CapacityError, ConfigError
 from jaxmtrl.parallel.mesh import row_shards
 from jaxmtrl.parallel.sharding import replicated, rows_sharding
@@ -29,13 +29,16 @@ class DeviceBatch:
     used: jax.Array  # i32 [], leading micro-batches that hold tokens; the programs skip the others
 
 
-def put_batch(batch: TokenBatch, *, micro_batch_rows: int, max_rows: int, mesh: Mesh) -> DeviceBatch:
+def put_batch(
+    batch: TokenBatch, *, micro_batch_rows: int, max_rows: int, mesh: Mesh, supports: jax.Array | None = None
+) -> DeviceBatch:
     """Pads a host batch with empty rows, cuts it into micro-batches and places it.
 
     Args:
         batch: numpy, [B, T] with B ≤ `max_rows`; every process of a run gives the same one.
         micro_batch_rows: M.
         max_rows: most rows a batch may have; n = ceil(max_rows / M).
+        supports: placed, what the batch's `support_ids` are rows of; for one that has them.
 
     Raises:
         CapacityError: B > `max_rows`.
@@ -80,6 +83,8 @@ def put_batch(batch: TokenBatch, *, micro_batch_rows: int, max_rows: int, mesh: 
             anchor_ids=cut(batch.anchor_ids, -1),
             bootstrap_mask=cut(batch.bootstrap_mask, False),
             group_ids=_place(np.asarray(batch.group_ids), replicated(mesh)),
+            support_ids=None if batch.support_ids is None else cut(batch.support_ids, 0),
+            supports=None if batch.support_ids is None else supports,
         ),
         used=_place(np.asarray(used, np.int32), replicated(mesh)),
     )
@@ -115,8 +120,7 @@ def abstract_batch(*, micro_batch_rows: int, max_rows: int, row_length: int, epi
 
 def save_micro_batch(path: Path, rows: TokenBatch, index: int) -> None:
     """Writes one micro-batch of [n, M, T] fields as .npz, to look at; every process of a run must call it."""
-    fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
-    arrays = {name: getattr(rows, name) for name in fields}
+    arrays = {name: getattr(rows, name) for name in column_fields(rows)}
     whole = {name: jax.device_put(array, replicated(array.sharding.mesh))[index] for name, array in arrays.items()}
     np.savez(path, **{name: np.asarray(array) for name, array in whole.items()})  # pyright: ignore
 
@@ -175,6 +179,5 @@ def take(tree: Any, index: jax.Array) -> Any:
 
 
 def take_micro_batch(rows: TokenBatch, index: jax.Array) -> TokenBatch:
-    """One micro-batch, [M, T] fields; group_ids stay those of the whole batch."""
-    fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
-    return dataclasses.replace(rows, **{name: take(getattr(rows, name), index) for name in fields})
+    """One micro-batch, [M, T] fields; group_ids and supports stay those of the whole batch."""
+    return dataclasses.replace(rows, **{name: take(getattr(rows, name), index) for name in column_fields(rows)})

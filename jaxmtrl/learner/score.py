@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmtrl.batch import TokenBatch
-from jaxmtrl.models.decoder import Network
+from jaxmtrl.models.decoder import NO_TOKEN, Network
 from jaxmtrl.parallel.sharding import constrain_rows
 
 CHUNK_COLUMNS = 64  # columns of logits alive at once: M * 64 * V numbers
@@ -65,8 +65,12 @@ def score(
     critic_before = before if critic_hidden is hidden else states(constrain_rows(critic_hidden))
     chosen = jnp.take_along_axis(rows.tokens, columns, axis=1)
 
+    supports = None
+    if rows.supports is not None and rows.support_ids is not None:
+        supports = (rows.supports, jnp.take_along_axis(rows.support_ids, columns, axis=1))
+
     logprobs, entropies = _chunked_head(
-        network, params, before, chosen, live, temperature=temperature, entropy_gradient=entropy_gradient
+        network, params, before, chosen, live, supports, temperature=temperature, entropy_gradient=entropy_gradient
     )
     rank = jnp.maximum(jnp.cumsum(readout, axis=1) - 1, 0)  # [M, T], where a readout column went
 
@@ -105,6 +109,7 @@ def _chunked_head(
     hidden: jax.Array,
     chosen: jax.Array,
     live: jax.Array,
+    supports: tuple[jax.Array, jax.Array] | None,
     *,
     temperature: float,
     entropy_gradient: bool,
@@ -114,10 +119,15 @@ def _chunked_head(
     Chunks cut columns and not rows, so that every device that holds rows has a part in every chunk. Live columns come
     first in a row, and only chunks that have any are computed: the head costs what the actions are, not what the rows
     are.
+
+    Args:
+        supports: bool [N, V], and i32 [M, A], which row of it a token was drawn under; None: any token could be.
     """
 
-    def read(hidden: jax.Array, chosen: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def read(hidden: jax.Array, chosen: jax.Array, mask: _Mask = None) -> tuple[jax.Array, jax.Array]:
         logits = network.logits(params, hidden).astype(jnp.float32) / temperature  # [M, chunk, V]
+        if mask is not None:
+            logits = jnp.where(mask[0][mask[1]], logits, NO_TOKEN)
         logprobs = jax.nn.log_softmax(logits, axis=-1)
         # A sum over V instead of a gather, which would bring all of a vocabulary-sharded array to every device.
         is_chosen = jnp.arange(logits.shape[-1]) == chosen[..., None]
@@ -127,19 +137,25 @@ def _chunked_head(
 
     parts = _chunks(hidden), _chunks(chosen)
     convert: Any = jax.closure_convert  # whose annotation says object
-    read_with, weights = convert(read, parts[0][0], parts[1][0])
+    mask = None if supports is None else (supports[0], _chunks(supports[1]))
+    read_with, weights = convert(read, parts[0][0], parts[1][0], _of_chunk(mask, 0))
     used = -(-jnp.max(jnp.sum(live, axis=1, dtype=jnp.int32)) // CHUNK_COLUMNS)
-    scored: Any = _read_chunks(read_with, weights, *parts, used)
+    scored: Any = _read_chunks(read_with, weights, *parts, used, mask)
     logprobs, entropies = (part.swapaxes(0, 1).reshape(chosen.shape) for part in scored)
     return logprobs, entropies
 
 
-_Read = Callable[..., tuple[jax.Array, jax.Array]]  # of hidden [M, chunk, D], chosen [M, chunk] and the head's weights
+_Read = Callable[..., tuple[jax.Array, jax.Array]]  # of hidden [M, chunk, D], chosen [M, chunk], mask, head's weights
+_Mask = tuple[jax.Array, jax.Array] | None  # bool [N, V] and its rows, i32 [M, chunk] or [A / chunk, M, chunk]
+
+
+def _of_chunk(mask: _Mask, index: Any) -> _Mask:
+    return None if mask is None else (mask[0], mask[1][index])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _read_chunks(
-    read: _Read, weights: Sequence[jax.Array], hidden: jax.Array, chosen: jax.Array, used: jax.Array
+    read: _Read, weights: Sequence[jax.Array], hidden: jax.Array, chosen: jax.Array, used: jax.Array, mask: _Mask
 ) -> tuple[jax.Array, jax.Array]:
     """`read` of the first `used` chunks, f32 [A / chunk, M, chunk] twice; 0 in the others.
 
@@ -149,7 +165,7 @@ def _read_chunks(
     nothing = jnp.zeros(chosen.shape, jnp.float32)
 
     def one(index: jax.Array, scored: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        found = read(hidden[index], chosen[index], *weights)
+        found = read(hidden[index], chosen[index], _of_chunk(mask, index), *weights)
         return scored[0].at[index].set(found[0]), scored[1].at[index].set(found[1])
 
     return jax.lax.fori_loop(0, used, one, (nothing, nothing))
@@ -160,17 +176,21 @@ def _read_chunks_forward(read: _Read, *inputs: Any) -> tuple[tuple[jax.Array, ja
 
 
 def _read_chunks_backward(read: _Read, inputs: Any, cotangents: tuple[jax.Array, jax.Array]) -> Any:
-    weights, hidden, chosen, used = inputs
+    weights, hidden, chosen, used, mask = inputs
 
     def one(index: jax.Array, sums: tuple[list[jax.Array], jax.Array]) -> tuple[list[jax.Array], jax.Array]:
         d_weights, d_hidden = sums
-        _, pull = jax.vjp(lambda hidden, *weights: read(hidden, chosen[index], *weights), hidden[index], *weights)
+
+        def of_chunk(hidden: jax.Array, *weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return read(hidden, chosen[index], _of_chunk(mask, index), *weights)
+
+        _, pull = jax.vjp(of_chunk, hidden[index], *weights)
         mine, *theirs = pull((cotangents[0][index], cotangents[1][index]))
         return [all_ + part for all_, part in zip(d_weights, theirs)], d_hidden.at[index].set(mine)
 
     start = [jnp.zeros(part.shape, jnp.float32) for part in weights], jnp.zeros_like(hidden)
     d_weights, d_hidden = jax.lax.fori_loop(0, used, one, start)
-    return [part.astype(like.dtype) for part, like in zip(d_weights, weights)], d_hidden, None, None
+    return [part.astype(like.dtype) for part, like in zip(d_weights, weights)], d_hidden, None, None, None
 
 
 _read_chunks.defvjp(_read_chunks_forward, _read_chunks_backward)

@@ -1,4 +1,4 @@
-"""Which environment a config plays: its own, or its own with composed rewards; and whether those are sound.
+"""Which environment a config plays: its own, with its commands in stages and its rewards composed where it says so.
 
 The rest of the package asks here, so that whoever plays earns what the config says.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxmtrl.config.sections import Config
 from jaxmtrl.envs.base import Environment, OwnReturns, ask, load_environment
+from jaxmtrl.envs.staged import FACTORY as STAGED
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.rewards.judge import JudgeSettings, require_judge
 from jaxmtrl.rewards.order import order_mistakes
@@ -23,14 +24,30 @@ from jaxmtrl.types import Task
 
 def env_source(config: Config) -> tuple[str, dict[str, Any]]:
     """Factory and options for `load_environment`, here and in worker processes."""
+    factory, options = _played(config)
     if not config.reward.composed:
-        return config.env.factory, config.env.options
+        return factory, options
     judge = _judge_settings(config)
     return FACTORY, {
-        "factory": config.env.factory,
-        "options": config.env.options,
+        "factory": factory,
+        "options": options,
         "recipe": asdict(recipe_of(config)),
         "judge": None if judge is None else asdict(judge),
+    }
+
+
+def _played(config: Config) -> tuple[str, dict[str, Any]]:
+    """What rewards are composed around: the config's environment, its commands in stages if there are any."""
+    section = config.actions
+    if not section.on:
+        return config.env.factory, config.env.options
+    return STAGED, {
+        "factory": config.env.factory,
+        "options": config.env.options,
+        "stages": {name: list(adds) for name, adds in section.stages.items()},
+        "macros": {written: list(steps) for written, steps in section.macros.items()},
+        "enforce": section.enforce,
+        "think": config.env.options.get("think") is True,
     }
 
 
@@ -47,6 +64,8 @@ def load_source(config: Config) -> Environment:
     environment = load_environment(*env_source(config))
     if isinstance(environment, ScoredEnvironment):
         ask("asking the environment for its parts of rewards", environment.require_parts)
+    if config.actions.on:
+        ask("asking the environment for its commands", environment.require_admissible)  # pyright: ignore
     return environment
 
 

@@ -14,11 +14,13 @@ from typing import Protocol
 
 import numpy as np
 
+from jaxmtrl.actions.space import stage_of
 from jaxmtrl.errors import TooManyFailures
 from jaxmtrl.parallel.hosts import ALONE, Hosts
 from jaxmtrl.rollout.plays import Play, shared_plays
 from jaxmtrl.rollout.pool import EnvPool, PoolEvent
 from jaxmtrl.rollout.timeline import NO_TIMELINE, SAMPLER, Timeline
+from jaxmtrl.text.action_mask import ActionMask
 from jaxmtrl.text.template import ChatTemplate
 from jaxmtrl.text.tokenizer import Tokenizer
 from jaxmtrl.text.transcript import Transcript
@@ -50,7 +52,7 @@ class SlotEngine(Protocol):
     def free_slots(self) -> int: ...
     @property
     def busy(self) -> bool: ...
-    def open(self, seed: Sequence[int], temperature: float) -> int: ...
+    def open(self, seed: Sequence[int], temperature: float, root: int = 0) -> int: ...
     def close(self, slot: int) -> None: ...
     def rewind(self, slot: int) -> None: ...
     def room(self, slot: int) -> int: ...
@@ -88,6 +90,7 @@ class Player:
         max_action_tokens: int,
         max_failed_share: float,
         keep_tokens: int = 0,
+        mask: ActionMask | None = None,
         timeline: Timeline = NO_TIMELINE,
         hosts: Hosts = ALONE,
     ):
@@ -98,6 +101,7 @@ class Player:
             keep_tokens: an episode that outgrows its slot goes on with at most so many of its tokens, its oldest turns
                 dropped; 0 truncates it.
             max_failed_share: share of failed episodes in one call of `play` above which it raises.
+            mask: of actions, which the engine samples under; None without one.
             timeline: is told of the sampler's steps and waits, and of what every environment worker did.
             hosts: the processes that share the plays of a call; all call `play` alike.
         """
@@ -110,7 +114,7 @@ class Player:
         self._open_episodes = open_episodes
         self._max_action_tokens = max_action_tokens
         self._max_failed_share = max_failed_share
-        self._keep_tokens = keep_tokens
+        self._keep_tokens, self._mask = keep_tokens, mask
         self._timeline = timeline
         self._next_id = 0
 
@@ -282,10 +286,16 @@ class _Batch:
         state = self._open[episode]
         assert state.waiting is not None
         self._seated[state.worker] += 1
-        state.slot = self._engine.open(state.play.seed, self._temperature)
+        root = () if self._player._mask is None else (self._root(state),)
+        state.slot = self._engine.open(state.play.seed, self._temperature, *root)
         self._by_slot[state.slot] = episode
         self._submit(episode, state.waiting)
         state.waiting = None
+
+    def _root(self, state: _Open) -> int:
+        """Where in the mask the actions of an episode begin."""
+        mask = self._player._mask
+        return 0 if mask is None else mask.root(stage_of(state.play.task.payload))
 
     def _submit(self, episode: int, ids: np.ndarray) -> None:
         """Hands the prompt to the sampler; an episode whose next action has no room is truncated here."""
@@ -307,7 +317,9 @@ class _Batch:
 
     def _act(self, sampled: SampledAction) -> None:
         episode = self._by_slot[sampled.slot]
-        text = self._open[episode].transcript.act(sampled.ids, sampled.logprobs, sampled.stop)
+        state, mask = self._open[episode], self._player._mask
+        supports = None if mask is None else mask.states(self._root(state), sampled.ids)
+        text = state.transcript.act(sampled.ids, sampled.logprobs, sampled.stop, supports)
         self._acting.add(episode)
         self._pool.step(episode, text)
 

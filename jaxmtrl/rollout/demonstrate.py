@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
+from jaxmtrl.actions.space import stage_of
 from jaxmtrl.envs.base import Environment, ask
 from jaxmtrl.errors import EnvironmentFailure, TooManyFailures
 from jaxmtrl.rollout.pool import EnvPool, PoolEvent
+from jaxmtrl.text.action_mask import ActionMask
 from jaxmtrl.text.template import ChatTemplate
 from jaxmtrl.text.tokenizer import Tokenizer
 from jaxmtrl.text.transcript import Transcript
@@ -99,12 +102,18 @@ def scripted_episode(
     tokenizer: Tokenizer,
     template: ChatTemplate,
     system_prompt: str,
+    mask: ActionMask | None = None,
 ) -> Episode:
-    """Turns as an episode to imitate; log-probs 0, since no policy sampled them, and won, however it ended."""
+    """Turns as an episode to imitate; log-probs 0, since no policy sampled them, and won, however it ended.
+
+    Args:
+        mask: of actions, under which they are imitated; None without one.
+    """
+    supports = None if mask is None else partial(mask.states, mask.root(stage_of(task.payload)))
     transcript = Transcript(template, tokenizer, system_prompt)
     for turn in turns:
         transcript.observe(turn.observation)
-        transcript.force(turn.action)
+        transcript.force(turn.action, supports)
         transcript.reward(turn.reward)
     return Episode(
         task_id=task.id,

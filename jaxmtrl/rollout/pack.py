@@ -23,6 +23,7 @@ def pack(
     rows: int | None = None,
     num_episodes: int | None = None,
     pad_id: int = 0,
+    masked: bool = False,
 ) -> TokenBatch:
     """Packs episodes into rows, longest first, each into the first row that has room.
 
@@ -39,6 +40,7 @@ def pack(
         rows: B; rows without episodes come last. None takes as many as are filled, and at least one.
         num_episodes: E, at least `len(episodes)`, which is what None takes.
         pad_id: token on padding and on bootstrap columns; may be an id that also occurs in episodes.
+        masked: the run samples under a mask of actions, whose rows the batch is to have.
 
     Returns:
         A batch of numpy arrays. `group_ids` [E] is -1 for indices of no episode and of episodes left out.
@@ -62,7 +64,7 @@ def pack(
             f"but the batch has {rows}: give it more or longer rows, or play fewer episodes."
         )
 
-    batch = _empty(rows, row_length, num_episodes, pad_id)
+    batch = _empty(rows, row_length, num_episodes, pad_id, masked)
     anchors: dict[tuple[int, str], int] = {}
     for index, (row, start) in places.items():
         columns = _columns(episodes[index], pad_id)
@@ -74,6 +76,8 @@ def pack(
         batch.behaviour_logprobs[row, span] = columns.logprobs
         batch.rewards[row, span] = columns.rewards
         batch.turn_ids[row, span] = columns.turn_ids
+        if batch.support_ids is not None:
+            batch.support_ids[row, span] = columns.support_ids
         batch.anchor_ids[row, span] = _anchor_ids(episodes[index], columns.turn_ids, anchors)
         if episodes[index].stop is EpisodeStop.TRUNCATED:
             batch.bootstrap_mask[row, span.stop - 1] = True
@@ -106,6 +110,7 @@ class _Columns:
     rewards: np.ndarray  # f32 [n], on last action tokens
     turn_ids: np.ndarray  # i32 [n], -1 off-action
     positions: np.ndarray  # i32 [n], in the context; 0 where one begins
+    support_ids: np.ndarray  # i32 [n], rows of the mask of actions; 0 off-action and without a mask
 
 
 def _columns(episode: Episode, pad_id: int) -> _Columns:
@@ -113,7 +118,7 @@ def _columns(episode: Episode, pad_id: int) -> _Columns:
     length = episode_length(episode)
     tokens = np.full(length, pad_id, np.int32)
     logprobs, rewards = np.zeros(length, np.float32), np.zeros(length, np.float32)
-    turn_ids = np.full(length, -1, np.int32)
+    turn_ids, support_ids = np.full(length, -1, np.int32), np.zeros(length, np.int32)
     positions = np.arange(length, dtype=np.int32)
     at, last_action = 0, None
     for number, turn in enumerate(episode.turns):
@@ -123,6 +128,8 @@ def _columns(episode: Episode, pad_id: int) -> _Columns:
             tokens[at:start], tokens[start:stop] = turn.prompt_ids, turn.action_ids
             logprobs[start:stop] = turn.action_logprobs
             turn_ids[start:stop] = number
+            if turn.support_ids is not None:
+                support_ids[start:stop] = turn.support_ids
             if turn.fresh:
                 positions[at:] = np.arange(length - at)
             at = stop
@@ -134,7 +141,14 @@ def _columns(episode: Episode, pad_id: int) -> _Columns:
             rewards[last_action] += turn.reward
     if episode.stop is EpisodeStop.TRUNCATED:
         tokens[at : at + len(episode.tail_ids)] = episode.tail_ids
-    return _Columns(tokens=tokens, logprobs=logprobs, rewards=rewards, turn_ids=turn_ids, positions=positions)
+    return _Columns(
+        tokens=tokens,
+        logprobs=logprobs,
+        rewards=rewards,
+        turn_ids=turn_ids,
+        positions=positions,
+        support_ids=support_ids,
+    )
 
 
 def _anchor_ids(episode: Episode, turn_ids: np.ndarray, anchors: dict[tuple[int, str], int]) -> np.ndarray:
@@ -165,7 +179,7 @@ def first_fit(lengths: dict[int, int], row_length: int) -> dict[int, tuple[int, 
     return places
 
 
-def _empty(rows: int, row_length: int, num_episodes: int, pad_id: int) -> TokenBatch:
+def _empty(rows: int, row_length: int, num_episodes: int, pad_id: int, masked: bool) -> TokenBatch:
     """A batch of nothing but padding."""
     shape = (rows, row_length)
     return TokenBatch(
@@ -179,4 +193,5 @@ def _empty(rows: int, row_length: int, num_episodes: int, pad_id: int) -> TokenB
         anchor_ids=np.full(shape, -1, np.int32),
         bootstrap_mask=np.zeros(shape, bool),
         group_ids=np.full(num_episodes, -1, np.int32),
+        support_ids=np.zeros(shape, np.int32) if masked else None,
     )

@@ -58,6 +58,7 @@ class Programs:
     prefills: dict[tuple[int, int], Any]  # (P, length) → program
     decodes: dict[int, Any]  # length → program
     resizes: dict[tuple[int, int], Any]  # (from, to), neighbours → program for one layer
+    table: Array | None  # i16 [N, V], mask of actions; None without one
     attention: str  # how they attend to the cache, where that was a choice, and why
 
     @property
@@ -91,11 +92,12 @@ class Programs:
         self, weights: Weights, cache: Cache, state: SlotState, slots: np.ndarray, tokens: np.ndarray, *rest: np.ndarray
     ) -> tuple[Cache, SlotState]:
         """`programs.prefill` for a cache of this length and tokens of this bucket."""
-        return self.prefills[tokens.shape[1], cache_length(cache)](weights, cache, state, slots, tokens, *rest)
+        program = self.prefills[tokens.shape[1], cache_length(cache)]
+        return program(weights, cache, state, slots, tokens, *rest, self.table)
 
     def decode(self, weights: Weights, cache: Cache, state: SlotState) -> tuple[Cache, SlotState, Array]:
         """`programs.decode` for a cache of this length."""
-        return self.decodes[cache_length(cache)](weights, cache, state)
+        return self.decodes[cache_length(cache)](weights, cache, state, self.table)
 
     def copy(self, cache: Cache, source: int, target: int) -> Cache:
         """`cache` with the row of slot `source`, whose first columns hold the same tokens, in that of `target` too."""
@@ -116,9 +118,10 @@ class Shapes:
     weights: Any
     caches: dict[int, Any]  # by length
     params: Any
+    table: Any  # of the mask of actions; None without one
 
     @classmethod
-    def of(cls, network: Network, section: SamplingSection, mesh: Mesh) -> Shapes:
+    def of(cls, network: Network, section: SamplingSection, mesh: Mesh, states: int = 0) -> Shapes:
         key = jax.random.key(0)
         whole = {**jax.eval_shape(network.init, key), **jax.eval_shape(network.init_base, key)}
         params = jax.eval_shape(lambda whole: as_read(network, whole), whole)
@@ -128,7 +131,8 @@ class Shapes:
         weight_axes = Weights(
             outside=network.trunk(axes)["outside"], layers=network.unstacked_axes(), sin=table, cos=table
         )
-        state = jax.eval_shape(lambda: empty_state(section.slots, section.max_action_tokens))
+        state = jax.eval_shape(lambda: empty_state(section.slots, section.max_action_tokens, states > 0))
+        table_shape = (states, network.config.vocab_rows)
         row = cache_sharding(mesh, slots=section.slots, kv_heads=network.config.kv_heads)
         caches = {}
         for length in section.attention_buckets:
@@ -139,19 +143,23 @@ class Shapes:
             weights=_placed(weights, named_shardings(mesh, weight_axes, weights)),
             caches=caches,
             params=_placed(params, named_shardings(mesh, axes, params)),
+            table=jax.ShapeDtypeStruct(table_shape, jnp.int16, sharding=replicated(mesh)) if states else None,
         )
 
 
 class Builder:
     """Compiles single programs of the plan; nothing is placed on a device, which may be one that is not here."""
 
-    def __init__(self, network: Network, section: SamplingSection, stop_ids: tuple[int, ...], mesh: Mesh):
+    def __init__(
+        self, network: Network, section: SamplingSection, stop_ids: tuple[int, ...], mesh: Mesh, states: int = 0
+    ):
         """
         Args:
             network: of `Network.for_sampling`.
+            states: N of the mask of actions; 0 without one.
         """
         self.rows = prefill_rows(section)
-        self.shapes = Shapes.of(network, section, mesh)
+        self.shapes = Shapes.of(network, section, mesh, states)
         self._network, self._section, self._stop_ids = network, section, stop_ids
         self._everywhere = replicated(mesh)
 
@@ -177,6 +185,7 @@ class Builder:
             cache,
             state,
             *arguments,
+            self.shapes.table,
         )
 
     def decode(self, length: int) -> Any:
@@ -190,6 +199,7 @@ class Builder:
             self.shapes.weights,
             cache,
             state,
+            self.shapes.table,
         )
 
     def resize(self, old: int, new: int) -> Any:
@@ -198,11 +208,22 @@ class Builder:
         return self.compiled(lambda layer: resized(layer, new), caches[new][0], (), caches[old][0])
 
 
-def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple[int, ...], mesh: Mesh) -> Programs:
-    """Compiles every program of the plan, two at a time."""
+def compile_programs(
+    network: Network,
+    section: SamplingSection,
+    stop_ids: tuple[int, ...],
+    mesh: Mesh,
+    table: np.ndarray | None = None,
+) -> Programs:
+    """Compiles every program of the plan, two at a time.
+
+    Args:
+        table: of the mask of actions, i16 [N, V]; None without one.
+    """
+    masked = table is not None
     attention, chosen = choose_attention(network.config, section, mesh)
     network = network.for_sampling(mesh, attention)
-    build = Builder(network, section, stop_ids, mesh)
+    build = Builder(network, section, stop_ids, mesh, len(table) if masked else 0)
     state, caches, row, compiled = build.shapes.state, build.shapes.caches, build.row, build.compiled
     lengths = tuple(section.attention_buckets)
     neighbours = [*zip(lengths, lengths[1:]), *zip(lengths[1:], lengths)]
@@ -223,7 +244,8 @@ def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple
             attention=chosen,
             rows=build.rows,
             lengths=lengths,
-            empty_state=compiled(lambda: empty_state(section.slots, section.max_action_tokens), state, ()),
+            table=jax.device_put(table, build.shapes.table.sharding) if masked else None,
+            empty_state=compiled(lambda: empty_state(section.slots, section.max_action_tokens, masked), state, ()),
             empty_cache=compiled(lambda: _empty_cache(network, section, lengths[0]), first, ()),
             weights=compiled(
                 lambda params: Weights.of(network, params, section.cache_length),
@@ -232,7 +254,16 @@ def compile_programs(network: Network, section: SamplingSection, stop_ids: tuple
                 build.shapes.params,
             ),
             read=lambda params: _placed_as_read(network, params, build.shapes.params),
-            open=compiled(open_slot, state, (0,), state, row(), row(2, dtype=jnp.uint32), row(dtype=jnp.float32)),
+            open=compiled(
+                open_slot,
+                state,
+                (0,),
+                state,
+                row(),
+                row(2, dtype=jnp.uint32),
+                row(dtype=jnp.float32),
+                row() if masked else None,
+            ),
             begin=compiled(begin_slot, state, (0,), state, row(), row(), row(), row()),
             stop=compiled(stop_slot, state, (0,), state, row()),
             copies={key: job.result() for key, job in copies.items()},

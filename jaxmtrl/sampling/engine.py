@@ -57,13 +57,15 @@ class Engine:
         stop_ids: Sequence[int],
         mesh: Mesh,
         base: Params | None = None,
+        table: np.ndarray | None = None,
     ):
         """
         Args:
             base: placed parameters beside those that `load` gets, `network.init_base`; None where there are none.
+            table: of the mask of actions, i16 [N, V] with V the rows of the logits; None without one.
         """
-        self._section = section
-        self._programs = compile_programs(network, section, tuple(sorted(stop_ids)), mesh)
+        self._section, self._masked = section, table is not None
+        self._programs = compile_programs(network, section, tuple(sorted(stop_ids)), mesh, table)
         self._base = self._programs.read(base or {})
         self._cache: Cache = self._programs.empty_cache()
         self._state: SlotState = self._programs.empty_state()
@@ -119,13 +121,21 @@ class Engine:
             raise RuntimeError("the engine has no weights yet; call load first")
         return self._weights
 
-    def open(self, seed: Sequence[int], temperature: float) -> int:
-        """Takes a slot for a new episode whose draws depend on `seed` (two 32-bit numbers) alone, not on the slot."""
+    def open(self, seed: Sequence[int], temperature: float, root: int = 0) -> int:
+        """Takes a slot for a new episode whose draws depend on `seed` (two 32-bit numbers) alone, not on the slot.
+
+        Args:
+            root: state of the mask of actions in which each of its actions begins; 0 allows everything.
+        """
         slot = self._free.pop()
         self._cached[slot] = 0
         self._carry[slot] = np.zeros(0, np.int32)
         self._state = self._programs.open(
-            self._state, np.int32(slot), np.asarray(seed, np.uint32), np.float32(temperature)
+            self._state,
+            np.int32(slot),
+            np.asarray(seed, np.uint32),
+            np.float32(temperature),
+            np.int32(root) if self._masked else None,
         )
         return slot
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxmtrl.models.decoder import NO_TOKEN
+
 Array = jax.Array
 
 
@@ -17,6 +19,20 @@ def tempered_log_softmax(logits: Array, temperature: Array) -> Array:
     """
     divisor = jnp.where(temperature > 0.0, temperature, 1.0)[..., None]
     return jax.nn.log_softmax(logits.astype(jnp.float32) / divisor, axis=-1)
+
+
+def sample_allowed(key: Array, logits: Array, temperature: Array, allowed: Array) -> tuple[Array, Array]:
+    """As `sample`, of the tokens that are allowed alone, whose probabilities add up to 1.
+
+    By Gumbel numbers: a cumulative sum, added up in parallel, can rise by rounding at a token of probability 0.
+
+    Args:
+        allowed: bool [V], one at least.
+    """
+    logits = jnp.where(allowed, logits, NO_TOKEN)
+    logprobs = tempered_log_softmax(logits, temperature)
+    token = jnp.where(temperature > 0.0, jax.random.categorical(key, logprobs), jnp.argmax(logits)).astype(jnp.int32)
+    return token, logprobs[token]
 
 
 def sample(key: Array, logits: Array, temperature: Array) -> tuple[Array, Array]:

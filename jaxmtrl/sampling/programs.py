@@ -1,6 +1,8 @@
 """What the sampler's compiled programs compute: pure functions of weights, cache and slots; see `compiled.py`.
 
-Letters: S slots, R prefill rows, P prefill bucket, A action cap, C cache length, L layers, V vocab.
+Under a mask of actions (`text/action_mask.py`) every slot is in a state of its table, which says what may be sampled
+and what state follows; without one the table and the slots' states are None, and nothing is computed for them.
+Letters: S slots, R prefill rows, P prefill bucket, A action cap, C cache length, L layers, V vocab, N mask states.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from jaxmtrl.models.decoder import Network, Params
 from jaxmtrl.models.kv_cache import Cache, cache_length
 from jaxmtrl.models.quantised import Quantised
 from jaxmtrl.models.rope import Turns
-from jaxmtrl.sampling.logits import sample
+from jaxmtrl.sampling.logits import sample, sample_allowed
 
 Array = jax.Array
 
@@ -36,6 +38,8 @@ class SlotState:
     keys: Array  # u32 [S, 2], of the episode
     drawn: Array  # i32 [S], tokens drawn in the episode so far; with `keys` it seeds the next draw
     temperature: Array  # f32 [S]
+    root: Array | None  # i32 [S], mask state in which the episode's actions begin
+    support: Array | None  # i32 [S], mask state of the token that is drawn next
 
 
 @flax.struct.dataclass
@@ -78,8 +82,12 @@ def as_read(network: Network, params: Params) -> Params:
     return jax.tree_util.tree_map_with_path(cast, read, is_leaf=lambda node: isinstance(node, Quantised))
 
 
-def empty_state(slots: int, cap: int) -> SlotState:
-    """All slots closed."""
+def empty_state(slots: int, cap: int, masked: bool = False) -> SlotState:
+    """All slots closed.
+
+    Args:
+        masked: whether sampling is under a mask of actions.
+    """
     return SlotState(
         tokens=jnp.zeros((slots, cap), jnp.int32),
         logprobs=jnp.zeros((slots, cap), jnp.float32),
@@ -91,13 +99,30 @@ def empty_state(slots: int, cap: int) -> SlotState:
         keys=jnp.zeros((slots, 2), jnp.uint32),
         drawn=jnp.zeros((slots,), jnp.int32),
         temperature=jnp.zeros((slots,), jnp.float32),
+        root=jnp.zeros((slots,), jnp.int32) if masked else None,
+        support=jnp.zeros((slots,), jnp.int32) if masked else None,
     )
 
 
-def _draw(state_keys: Array, drawn: Array, logits: Array, temperature: Array) -> tuple[Array, Array]:
-    """One token a row; a row's draw depends on its episode's key and count alone."""
+def _draw(
+    state_keys: Array, drawn: Array, logits: Array, temperature: Array, table: Array | None, support: Array | None
+) -> tuple[Array, Array, Array | None]:
+    """One token a row, its log-prob, the mask state after it; a draw depends on its episode's key and count alone."""
     keys = jax.vmap(lambda key, count: jax.random.fold_in(jax.random.wrap_key_data(key), count))(state_keys, drawn)
-    return jax.vmap(sample)(keys, logits, temperature)
+    if table is None:
+        return *jax.vmap(sample)(keys, logits, temperature), None
+    following = table[support]  # [rows, V]
+    token, logprob = jax.vmap(sample_allowed)(keys, logits, temperature, following >= 0)
+    return token, logprob, jnp.take_along_axis(following, token[:, None], axis=1)[:, 0].astype(jnp.int32)
+
+
+def _at(array: Array | None, where: Array) -> Array | None:
+    return None if array is None else array[where]
+
+
+def _with(array: Array | None, where: Array, values: Array | None) -> Array | None:
+    """`array` with values at some places; those beyond its end are dropped."""
+    return None if array is None else array.at[where].set(values, mode="drop")
 
 
 def _is_stop(tokens: Array, stop_ids: tuple[int, ...]) -> Array:
@@ -116,6 +141,7 @@ def prefill(
     counts: Array,
     last: Array,
     budgets: Array,
+    table: Array | None = None,
 ) -> tuple[Cache, SlotState]:
     """Feeds new tokens to R slots and, where the prompt ends, samples the action's first token.
 
@@ -125,6 +151,7 @@ def prefill(
         starts, counts: i32 [R], first cache column and number of real tokens.
         last: bool [R], the prompt ends with this piece.
         budgets: i32 [R], cap of the action that follows.
+        table: i16 [N, V], mask of actions; None without one.
     """
     offsets = jnp.arange(tokens.shape[1])
     positions = jnp.where(offsets < counts[:, None], starts[:, None] + offsets, cache_length(cache))
@@ -139,7 +166,9 @@ def prefill(
         turns=weights.turns_at(positions),
     )
     logits = network.cached_logits(weights.outside, final[:, 0])
-    token, logprob = _draw(state.keys[slots], state.drawn[slots], logits, state.temperature[slots])
+    token, logprob, support = _draw(
+        state.keys[slots], state.drawn[slots], logits, state.temperature[slots], table, _at(state.root, slots)
+    )
     ended = jnp.where(last, slots, state.active.shape[0])  # rows that sample; the others are dropped below
     return cache, dataclasses.replace(
         state,
@@ -151,11 +180,18 @@ def prefill(
         position=state.position.at[ended].set(starts + counts, mode="drop"),
         budget=state.budget.at[ended].set(budgets, mode="drop"),
         drawn=state.drawn.at[ended].add(1, mode="drop"),
+        support=_with(state.support, ended, support),
     )
 
 
 def decode(
-    network: Network, stop_ids: tuple[int, ...], chunk: int, weights: Weights, cache: Cache, state: SlotState
+    network: Network,
+    stop_ids: tuple[int, ...],
+    chunk: int,
+    weights: Weights,
+    cache: Cache,
+    state: SlotState,
+    table: Array | None = None,
 ) -> tuple[Cache, SlotState, Array]:
     """Up to `chunk` tokens for every active slot; ends early when no slot is active.
 
@@ -171,7 +207,7 @@ def decode(
             weights.outside, weights.layers, s.fed[:, None], positions, cache, turns=weights.turns_at(positions)
         )
         logits = network.cached_logits(weights.outside, hidden[:, 0])
-        token, logprob = _draw(s.keys, s.drawn, logits, s.temperature)
+        token, logprob, support = _draw(s.keys, s.drawn, logits, s.temperature, table, s.support)
         column = jnp.where(s.active, s.emitted, s.tokens.shape[1])
         emitted = s.emitted + s.active
         return (
@@ -186,6 +222,7 @@ def decode(
                 active=s.active & ~_is_stop(token, stop_ids) & (emitted < s.budget),
                 position=s.position + s.active,
                 drawn=s.drawn + s.active,
+                support=_with(s.support, jnp.where(s.active, rows, rows.size), support),
             ),
         )
 
@@ -219,7 +256,7 @@ class Report:
         return cls(active=host[:, 0] != 0, emitted=host[:, 1], tokens=host[:, 2 : 2 + cap], logprobs=logprobs)
 
 
-def open_slot(state: SlotState, slot: Array, key: Array, temperature: Array) -> SlotState:
+def open_slot(state: SlotState, slot: Array, key: Array, temperature: Array, root: Array | None = None) -> SlotState:
     """Forgets the slot's last episode. Its cache needs no clearing: a column is read only after it was written."""
     return dataclasses.replace(
         state,
@@ -227,6 +264,7 @@ def open_slot(state: SlotState, slot: Array, key: Array, temperature: Array) -> 
         drawn=state.drawn.at[slot].set(0),
         temperature=state.temperature.at[slot].set(temperature),
         active=state.active.at[slot].set(False),
+        root=_with(state.root, slot, root),
     )
 
 
@@ -239,6 +277,7 @@ def begin_slot(state: SlotState, slot: Array, token: Array, position: Array, bud
         active=state.active.at[slot].set(True),
         position=state.position.at[slot].set(position),
         budget=state.budget.at[slot].set(budget),
+        support=_with(state.support, slot, _at(state.root, slot)),
     )
 
 

@@ -17,6 +17,10 @@ from jaxmtrl.errors import ServerError
 from jaxmtrl.sampling.engine import Sampled
 from jaxmtrl.types import TurnStop
 
+MASKED = (
+    "a server samples whatever it likes, and actions.enforce is mask: it cannot play the way the policy does. Evaluate "
+    "the policy itself (no --server), or a run whose actions.enforce is prompt or admissible."
+)
 _PATIENCE_S = 0.02  # how long `step` waits for an answer before environments are looked at again
 _PROBE_TOKENS = 8
 _ID_PREFIX = "token_id:"  # of tokens that a server was asked to name by their ids
@@ -92,8 +96,10 @@ class ServerEngine:
         """Whether `step` has anything to do."""
         return any(slot.answer is not None for slot in self._slots.values())
 
-    def open(self, seed: Sequence[int], temperature: float) -> int:
-        """Takes a slot for a new episode."""
+    def open(self, seed: Sequence[int], temperature: float, root: int = 0) -> int:
+        """Takes a slot for a new episode. Raises ServerError for one under a mask of actions, which no server knows."""
+        if root:
+            raise ServerError(MASKED)
         slot = self._free.pop()
         self._slots[slot] = _Slot(seed=tuple(int(number) for number in seed), temperature=temperature)
         return slot

@@ -109,6 +109,26 @@ class Tokenizer:
             + f"; its control tokens are: {has}."
         )
 
+    def token_bytes(self) -> list[bytes | None]:
+        """The bytes that each id stands for in a text; None of control tokens and of ids that there are not.
+
+        Raises:
+            TokenizerError: its pieces are not of bytes, so that what they stand for depends on what is around them.
+        """
+        symbols = {symbol: byte for byte, symbol in enumerate(_byte_symbols())}
+        added = self.backend.get_added_tokens_decoder()
+        pieces: list[bytes | None] = [None] * self.vocab_size
+        for text, id_ in self.backend.get_vocab(with_added_tokens=True).items():
+            if id_ in self._control:
+                continue
+            if id_ in added:
+                pieces[id_] = added[id_].content.encode("utf-8")
+            elif all(symbol in symbols for symbol in text):
+                pieces[id_] = bytes(symbols[symbol] for symbol in text)
+            else:
+                raise TokenizerError(f"the tokenizer's piece {text!r} is not made of bytes (byte-level BPE is)")
+        return pieces
+
     def save(self, folder: str | Path) -> Path:
         """Writes `folder`/tokenizer.json, whole or not at all, and returns its path."""
         path = Path(folder) / FILE_NAME

@@ -6,7 +6,7 @@ tokenised; nothing that stands in the ledger is ever rendered or tokenised again
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -92,7 +92,11 @@ class Transcript:
         return self._template.next_prompt(observation, stopped=turn.stop is TurnStop.STOP_TOKEN)
 
     def act(
-        self, action_ids: Sequence[int] | np.ndarray, logprobs: Sequence[float] | np.ndarray, stop: TurnStop
+        self,
+        action_ids: Sequence[int] | np.ndarray,
+        logprobs: Sequence[float] | np.ndarray,
+        stop: TurnStop,
+        support_ids: np.ndarray | None = None,
     ) -> str:
         """Takes an action exactly as it was sampled and returns the text for the environment.
 
@@ -103,19 +107,24 @@ class Transcript:
             action_ids: [A], A >= 1, the stop id included if it was sampled.
             logprobs: [A], of the behaviour policy.
             stop: whether a stop id ended the action or the cap did.
+            support_ids: [A], rows of the mask of actions that the tokens were drawn under; None without a mask.
         """
         ids, logprobs = _frozen(action_ids), _frozen(logprobs, np.float32)
         self._check_action(ids, logprobs, stop)
         text = self._tokenizer.decode(ids).strip()
-        self._append(ids, logprobs, stop, text)
+        self._append(ids, logprobs, stop, text, support_ids)
         return text
 
-    def force(self, action_text: str) -> np.ndarray:
-        """Takes an expert's action instead of a sampled one: its ids and the turn end, i32 [A], log-probs 0."""
+    def force(self, action_text: str, supports: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
+        """Takes an expert's action instead of a sampled one: its ids and the turn end, i32 [A], log-probs 0.
+
+        Args:
+            supports: the rows of the mask of actions for ids; None without a mask.
+        """
         ids = _frozen(np.append(self._tokenizer.encode(action_text), self._template.turn_end))
         logprobs = _frozen(np.zeros(len(ids)), np.float32)
         self._check_action(ids, logprobs, TurnStop.STOP_TOKEN)
-        self._append(ids, logprobs, TurnStop.STOP_TOKEN, action_text.strip())
+        self._append(ids, logprobs, TurnStop.STOP_TOKEN, action_text.strip(), supports(ids) if supports else None)
         return ids
 
     def reward(self, reward: float, metrics: Mapping[str, float] | None = None) -> None:
@@ -170,7 +179,9 @@ class Transcript:
                 f"sampler must stop at the first of {sorted(self._template.stop_ids)} and hand it over."
             )
 
-    def _append(self, ids: np.ndarray, logprobs: np.ndarray, stop: TurnStop, text: str) -> None:
+    def _append(
+        self, ids: np.ndarray, logprobs: np.ndarray, stop: TurnStop, text: str, support_ids: np.ndarray | None
+    ) -> None:
         turn = Turn(
             prompt_ids=self._prompt_ids,
             action_ids=ids,
@@ -180,6 +191,7 @@ class Transcript:
             observation=self._observation or "",
             action=text,
             state=self._state,
+            support_ids=None if support_ids is None else _frozen(support_ids),
             fresh=self._fresh,
         )
         self._turns.append(turn)

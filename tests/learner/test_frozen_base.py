@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from bag_network import make_batch
 
-from jaxmtrl.batch import TokenBatch
+from jaxmtrl.batch import column_fields
 from jaxmtrl.config.lora_section import LoraSection
 from jaxmtrl.config.sections import AlgorithmSection, ModelSection, OptimizerSection
 from jaxmtrl.learner.device import micro_batch_order, put_batch
@@ -53,9 +53,9 @@ def imitate(shape: tuple[int, int, int], seed: int | None, epochs: int = 1, *, s
     state = init_state(NETWORK, OPTIMIZER, mesh, jax.random.key(0))
     state = dataclasses.replace(state, step=jax.device_put(np.int32(step), state.step.sharding))
     before = jax.tree.map(np.array, (state, base))
-    fields = [field.name for field in dataclasses.fields(TokenBatch) if field.name != "group_ids"]
     host = make_batch(ROWS)
-    host = dataclasses.replace(host, **{name: np.concatenate([getattr(host, name)] * copies) for name in fields})
+    copied = {name: np.concatenate([getattr(host, name)] * copies) for name in column_fields(host)}
+    host = dataclasses.replace(host, **copied)
     batch = put_batch(host, micro_batch_rows=8, max_rows=8 * copies, mesh=mesh)
     used = int(batch.used)
     order = micro_batch_order(np.random.default_rng(0), used=used, count=used, epochs=epochs)

@@ -210,3 +210,48 @@ def test_an_observation_is_read_though_it_is_not_trained(decoder_logprobs):
     after = decoder_logprobs(placed(0, episode=[3, 7, 11, 40, 2, 9]))
     assert before[2] == after[2]
     assert (np.abs(before[4:6] - after[4:6]) > 1e-4).all()
+
+
+def masked(rows: TokenBatch, support_ids, supports) -> TokenBatch:
+    return dataclasses.replace(
+        rows, support_ids=np.asarray([support_ids], np.int32), supports=np.asarray(supports, bool)
+    )
+
+
+def test_log_probs_are_of_what_could_be_drawn():
+    """Logits 1, 0, 9 of which the third could not be drawn, token 0: log(e / (e + 1)) = -0.313262; entropy .582203."""
+    params = {"hidden": jnp.asarray([[[1.0, 0.0, 9.0], [0.0, 0.0, 0.0]]]), "head": jnp.eye(3)}
+    rows = rows_of([1, 0], segment_ids=[0, 0], action_mask=[0, 1])
+    scores = score(GivenHidden(), params, masked(rows, [0, 1], [[1, 1, 1], [1, 1, 0]]), temperature=1.0)
+    np.testing.assert_allclose(scores.logprobs, [[0, -0.313262]], atol=1e-6)
+    np.testing.assert_allclose(scores.entropies, [[0, 0.582203]], atol=1e-6)
+    free = score(GivenHidden(), params, masked(rows, [0, 0], [[1, 1, 1], [1, 1, 0]]), temperature=1.0)
+    plain = score(GivenHidden(), params, rows, temperature=1.0)
+    np.testing.assert_array_equal(free.logprobs, plain.logprobs)
+
+
+def test_what_could_not_be_drawn_has_no_gradient():
+    rows = masked(rows_of([1, 0], segment_ids=[0, 0], action_mask=[0, 1]), [0, 1], [[1, 1, 1], [1, 1, 0]])
+
+    def total(params):
+        scores = score(GivenHidden(), params, rows, temperature=0.5, entropy_gradient=True)
+        return jnp.sum(scores.logprobs) + jnp.sum(scores.entropies)
+
+    grads = jax.grad(total)({"hidden": jnp.asarray([[[1.0, 0.0, 9.0], [0.0] * 3]]), "head": jnp.eye(3)})
+    assert np.isfinite(grads["head"]).all() and not grads["head"][:, 2].any() and grads["head"][:, 0].any()
+
+
+def test_under_a_mask_no_array_is_larger_than_one_chunk_of_logits():
+    network, rows_count, length = BagNetwork(), 4, 4 * CHUNK_COLUMNS
+    batch = make_batch([[60] * 4] * rows_count, length=length)
+    batch = dataclasses.replace(
+        batch, support_ids=np.zeros(batch.tokens.shape, np.int32), supports=np.ones((3, VOCAB), bool)
+    )
+    params = network.init(jax.random.key(0))
+
+    def total(params):
+        return jnp.sum(score(network, params, batch, temperature=1.0).logprobs)
+
+    shapes = shapes_in(jax.make_jaxpr(jax.grad(total))(params).jaxpr)
+    largest = max(int(np.prod(shape)) for shape in shapes if shape and shape[-1] == VOCAB)
+    assert largest == rows_count * CHUNK_COLUMNS * VOCAB

@@ -9,7 +9,7 @@ import optax
 import pytest
 from bag_network import BagNetwork, make_batch
 
-from jaxmtrl.batch import TokenBatch
+from jaxmtrl.batch import TokenBatch, column_fields
 from jaxmtrl.config.sections import AlgorithmSection, OptimizerSection
 from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, put_batch
 from jaxmtrl.learner.objective import Objective
@@ -70,7 +70,7 @@ def cut(batch: TokenBatch, pieces: int, mesh) -> DeviceBatch:
         out[:pieces, :per_piece] = array.reshape(pieces, per_piece, LENGTH)
         return out
 
-    fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch) if f.name != "group_ids"}
+    fields = {name: getattr(batch, name) for name in column_fields(batch)}
     whole = put_batch(batch, micro_batch_rows=MICRO_ROWS, max_rows=MICRO_BATCHES * MICRO_ROWS, mesh=mesh)
     rows = {name: jax.device_put(spread(name, x), whole.rows.tokens.sharding) for name, x in fields.items()}
     used = jax.device_put(np.int32(pieces), whole.used.sharding)

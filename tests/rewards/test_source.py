@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from faulty_env import faulty_task
 
-from jaxmtrl.assembly import make_pool
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.errors import ConfigError
+from jaxmtrl.pools import make_pool
 from jaxmtrl.rewards.scored import FACTORY, ScoredEnvironment
 from jaxmtrl.rewards.source import check_order, env_source, load_source
 
