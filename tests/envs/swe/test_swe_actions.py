@@ -38,7 +38,9 @@ def test_a_fenced_block_is_the_command_and_all_around_it_is_talk(language):
     assert read_action(text, "fenced") == Command(text="ls -la\ncat a.py")
 
 
-@pytest.mark.parametrize("text", ["submit", " Submit\n", "```submit\n```", "Done.\n```submit\n```", "```submit", block("submit")])
+@pytest.mark.parametrize(
+    "text", ["submit", " Submit\n", "```submit\n```", "Done.\n```submit\n```", "```submit", block("submit")]
+)
 def test_submit_is_a_verb_of_its_own(text):
     assert read_action(text, "fenced") == Submit()
 
