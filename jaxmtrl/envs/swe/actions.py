@@ -1,7 +1,7 @@
 """From what a policy writes to one command of bash: a fenced block, or a function call in tags.
 
-Every answer does exactly one thing. One that cannot be read is no error of ours: the policy is told what was wrong, with
-an example, and may try again.
+Every answer does exactly one thing. One that cannot be read is no error of ours: the policy is told what was wrong,
+with an example, and may try again.
 """
 
 from __future__ import annotations

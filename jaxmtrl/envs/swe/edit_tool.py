@@ -35,12 +35,12 @@ def read_replacements(text):
             continue
         mark = lines[at].strip()
         if not _OPEN.fullmatch(mark):
-            raise Refused("expected a line of <<<<, got: %s\n%s" % (lines[at][:80], USAGE))
+            raise Refused(f"expected a line of <<<<, got: {lines[at][:80]}\n{USAGE}")
         old, at = _until(lines, at + 1, "=" * len(mark))
         new, at = _until(lines, at, ">" * len(mark))
         found.append((old, new))
     if not found:
-        raise Refused("nothing to do: no replacement was given\n%s" % USAGE)
+        raise Refused(f"nothing to do: no replacement was given\n{USAGE}")
     return found
 
 
@@ -49,23 +49,21 @@ def _until(lines, start, mark):
     for at in range(start, len(lines)):
         if lines[at].rstrip() == mark:
             return lines[start:at], at + 1
-    raise Refused("a line of %s is missing\n%s" % (mark, USAGE))
+    raise Refused(f"a line of {mark} is missing\n{USAGE}")
 
 
 def replaced(lines, old, new, name):
     """The lines with `old` replaced, and the place (from 0) where `new` begins."""
     if not old:
         if any(lines):
-            raise Refused("%s exists and is not empty: write the lines that shall be replaced before ====" % name)
+            raise Refused(f"{name} exists and is not empty: write the lines that shall be replaced before ====")
         return new, 0
     places = _places(lines, old)
     if len(places) > 1:
         where = ", ".join(str(place + 1) for place in places[:10])
-        raise Refused(
-            "these lines stand %d times in %s (at lines %s): add lines around them" % (len(places), name, where)
-        )
+        raise Refused(f"these lines stand {len(places)} times in {name} (at lines {where}): add lines around them")
     if not places:
-        raise Refused("these lines are not in %s as they were written. %s" % (name, _hint(lines, old)))
+        raise Refused(f"these lines are not in {name} as they were written. {_hint(lines, old)}")
     place = places[0]
     return lines[:place] + new + lines[place + len(old) :], place
 
@@ -80,17 +78,17 @@ def _hint(lines, old):
     bare = [line.strip() for line in old]
     for place in _places([line.strip() for line in lines], bare):
         near = lines[place : place + len(old)]
-        return "Only the white space differs; the file has, at line %d:\n%s" % (place + 1, "\n".join(near[:_SHOWN]))
+        return "\n".join([f"Only the white space differs; the file has, at line {place + 1}:", *near[:_SHOWN]])
     wanted = next((line for line in bare if line), "")
     for place, line in enumerate(lines):
         if wanted and wanted in line:
             near = _numbered(lines, place, place + min(len(old), _SHOWN))
-            return "The file has, near its first line:\n%s" % near
+            return f"The file has, near its first line:\n{near}"
     return "Look at the file first, for example with: cat -n FILE"
 
 
 def _numbered(lines, first, end):
-    return "\n".join("%6d  %s" % (at + 1, lines[at]) for at in range(max(0, first), min(end, len(lines))))
+    return "\n".join(f"{at + 1:6d}  {lines[at]}" for at in range(max(0, first), min(end, len(lines))))
 
 
 def edit(name, text):
@@ -98,9 +96,9 @@ def edit(name, text):
     replacements = read_replacements(text)
     exists = os.path.lexists(name)
     if os.path.isdir(name):
-        raise Refused("%s is a folder" % name)
+        raise Refused(f"{name} is a folder")
     if not exists and (len(replacements) > 1 or replacements[0][0]):
-        raise Refused("%s does not exist; to make it, write nothing before ====" % name)
+        raise Refused(f"{name} does not exist; to make it, write nothing before ====")
     content = _read(name) if exists else ""
     crlf = "\r\n" in content
     lines = content.replace("\r\n", "\n").split("\n") if crlf else content.split("\n")
@@ -108,13 +106,12 @@ def edit(name, text):
     for old, new in replacements:
         lines, place = replaced(lines, old, new, name)
         last = new
-    if not content and lines[-1:] != [""]:
-        lines = lines + [""]
+    if not content:
+        lines = [*lines, ""]  # so that the last line has an end
     result = ("\r\n" if crlf else "\n").join(lines)
     _write(name, result)
     shown = _numbered(lines, place - 2, place + min(len(last), _SHOWN) + 2)
-    done = "made %s" % name if not exists else "edited %s" % name
-    return "%s\n%s%s" % (done, shown, _complaint(name, result))
+    return f"{'edited' if exists else 'made'} {name}\n{shown}{_complaint(name, result)}"
 
 
 def _complaint(name, content):
@@ -124,7 +121,7 @@ def _complaint(name, content):
     try:
         compile(content.encode("utf-8", "surrogateescape"), name, "exec", dont_inherit=True)
     except SyntaxError as err:
-        return "\nWARNING: %s is no valid Python now: line %s: %s" % (name, err.lineno, err.msg)
+        return f"\nWARNING: {name} is no valid Python now: line {err.lineno}: {err.msg}"
     except (ValueError, RecursionError, MemoryError):
         return ""
     return ""
@@ -150,7 +147,7 @@ def main(arguments):
     try:
         told = edit(arguments[0], sys.stdin.buffer.read().decode("utf-8", "surrogateescape"))
     except (Refused, OSError) as err:
-        print("edit: %s\nNothing was changed." % err)
+        print(f"edit: {err}\nNothing was changed.")
         return 1
     sys.stdout.buffer.write((told + "\n").encode("utf-8", "surrogateescape"))
     return 0

@@ -6,6 +6,7 @@ Text that looks like a control token of some model stays as it is; the border be
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 
@@ -20,7 +21,7 @@ _HIDDEN = (  # characters that cannot be seen, or turn what follows around
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
-_SEEN = re.compile(f"[{_HIDDEN}]")
+_UNSEEN = re.compile(f"[{_HIDDEN}]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Runs that a tokenizer would take as one piece, and single characters; for counting only.
 _PIECE = re.compile(r"[A-Za-z]+|[ \t]+|\n+|[!-~]|[^\x00-\x7f]", re.DOTALL)
@@ -34,7 +35,7 @@ def clean(data: bytes) -> str:
     if "\r" in text:
         text = "\n".join(_last_state(line) for line in text.split("\n"))
     text = _CONTROL.sub("\ufffd", text.replace("\f", "\n"))
-    return _SEEN.sub(lambda match: f"<U+{ord(match[0]):04X}>", text)
+    return _UNSEEN.sub(lambda match: "".join(map(_named, match[0])), text)
 
 
 def observation(
@@ -95,6 +96,11 @@ def _fitting(text: str, tokens: int) -> int:
         if tokens < 0:
             return match.start()
     return len(text)
+
+
+@functools.cache
+def _named(character: str) -> str:
+    return f"<U+{ord(character):04X}>"
 
 
 def _last_state(line: str) -> str:

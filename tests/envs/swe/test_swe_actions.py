@@ -1,4 +1,4 @@
-"""One action an answer: what is read as a command, what as the end, and what the policy is told otherwise (C16, C22)."""
+"""One action an answer: what is read as a command, what as the end, what is told otherwise (C16, C22)."""
 
 from __future__ import annotations
 
