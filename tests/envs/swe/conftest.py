@@ -1,10 +1,36 @@
-"""What tests of software tasks share: an environment with pytest, a workspace, and sandboxes that leave nothing."""
+"""What tests of software tasks share: an environment with pytest, a workspace, and sandboxes that must be closed."""
 
 from __future__ import annotations
 
 import pytest
 import shop
-from plain_sandbox import PlainBackend
+
+from jaxmtrl.envs.swe.sandbox.api import Base, Limits, Sandbox
+from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap, find_tools
+from jaxmtrl.errors import SandboxFailure
+
+
+class Watched:
+    """Bubblewrap that remembers what it opened."""
+
+    def __init__(self):
+        self._inner = Bubblewrap()
+        self.opened: list[Sandbox] = []
+
+    def open(self, base: Base, limits: Limits) -> Sandbox:
+        self.opened.append(self._inner.open(base, limits))
+        return self.opened[-1]
+
+    def left_open(self) -> list[Sandbox]:
+        return [sandbox for sandbox in self.opened if sandbox._held.process.poll() is None]
+
+
+def pytest_runtest_setup(item) -> None:
+    if item.get_closest_marker("sandbox"):
+        try:
+            find_tools()
+        except SandboxFailure as err:
+            pytest.skip(f"NO SANDBOX ON THIS MACHINE: {err}")
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +46,6 @@ def prepared(tmp_path_factory, venv):
 
 @pytest.fixture
 def backend():
-    made = PlainBackend()
+    made = Watched()
     yield made
-    assert all(sandbox.closed for sandbox in made.opened)
+    assert not made.left_open()
