@@ -1,4 +1,4 @@
-"""Whether a policy's changes solve a task: official tests, in a fresh sandbox, on the clean base with the changes in it.
+"""Whether a policy's changes solve a task: official tests, in a fresh sandbox, on the clean base with the changes.
 
 Nothing that the policy's sandbox says of itself counts. Neither does what is printed: outcomes are those that the
 report plugin wrote, by exact id, and only if tests of known outcome came out as they must and pytest ended as it said.
@@ -32,7 +32,7 @@ Status = Literal[
     "apply_error",  # the changes could not be laid over the base
     "timeout",  # the tests took too long
     "runner_died",  # pytest was killed
-    "no_report",  # pytest never came to its end
+    "no_report",  # pytest never came to its end, or not past all tests
     "exit_mismatch",  # pytest ended otherwise than it had said
     "canary",  # tests of known outcome came out otherwise
     "tampered",  # the tests came out as told here, but the changes have words that no repair needs
@@ -111,7 +111,7 @@ def grade(
 
 
 def persist(attempt: Callable[[int], Answer]) -> Answer:
-    """What `attempt` returns, which is told how often it was tried before. Raises its SandboxFailure of the last try."""
+    """What `attempt` returns, which is told how often it was tried before. Raises the last try's SandboxFailure."""
     for retries in range(TRIES - 1):
         try:
             return attempt(retries)
@@ -218,7 +218,7 @@ def _status(result: ExecResult, report: SuiteReport, canary: Canary) -> tuple[St
         told = f"exit code {result.exit_code}; {', '.join(report.oddities) or 'the report has no end'}"
         return ("runner_died" if died else "no_report"), told
     if None in seen.values():
-        return "canary", "tests of known outcome were not run"
+        return "no_report", "tests of known outcome were not run"
     if report.exit_status != _FAILED_TESTS or result.exit_code != _FAILED_TESTS:
         return "exit_mismatch", f"pytest said {report.exit_status} and ended with {result.exit_code}"
     return "unresolved", ""
