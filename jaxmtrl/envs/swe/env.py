@@ -161,7 +161,7 @@ class SweEnv:
             play.instance,
             changes,
             limits=rules.limits,
-            tests_s=tests_limit(rules.tests_s, play.prepared.baseline_s),
+            tests_s=grading_limit(rules.tests_s, play.prepared.baseline_s),
         )
         diff = _diff(play.prepared, verdict)
         if f2p_gated(verdict) > 0:
@@ -178,7 +178,7 @@ class SweEnv:
         )
 
 
-def tests_limit(most: float, baseline_s: float) -> float:
+def grading_limit(most: float, baseline_s: float) -> float:
     """Seconds that the tests of an instance may take: three times what they do on the clean base, 60 at least."""
     return min(most, max(60.0, 3 * baseline_s)) if baseline_s else most
 

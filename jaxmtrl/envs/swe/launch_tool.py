@@ -8,7 +8,7 @@ they are put behind the standard library and before what is installed.
 import os
 import sys
 
-import jaxmtrl_report
+import jaxmtrl_report  # pyright: ignore[reportMissingImports]
 import pytest
 
 

@@ -99,10 +99,11 @@ def _is_dropped(path: str, base: Base, deciding: Collection[str], gold: Iterable
 
 def _shadows(parts: tuple[str, ...], base: Base) -> bool:
     """Whether a new file or folder would be imported in place of the standard library or the test runner."""
-    inner = parts[1:] if parts[0] in ("src", "lib") and len(parts) > 1 else parts
-    if inner[0].partition(".")[0] not in _SHADOWED or not (len(inner) > 1 or inner[0].endswith(".py")):
+    at = 1 if parts[0] in ("src", "lib") and len(parts) > 1 else 0
+    name = parts[at]
+    if name.partition(".")[0] not in _SHADOWED or not (len(parts) > at + 1 or name.endswith(".py")):
         return False
-    top = Path(*parts[: len(parts) - len(inner) + 1])
+    top = Path(*parts[: at + 1])
     return not any((root / top).exists() for root in (*base.layers, *([base.tree] if base.tree else [])))
 
 
