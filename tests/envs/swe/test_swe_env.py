@@ -193,7 +193,7 @@ def test_the_tests_are_not_in_the_workspace_and_nothing_of_the_row_is(player):
     env = player()
     env.reset(TASK)
     seen = env.step(
-        bash("ls -A; ls tests; ls -A /run/swe; grep -r discount_of_all / --include=*.py 2>/dev/null")
+        bash("ls -A; ls tests; ls -A /run/swe; grep -rl discount_of_all /testbed /run/swe /tmp")
     ).observation
     assert "README.md" in seen and "test_prices" not in seen and "discount_of_all" not in seen
 

@@ -81,6 +81,9 @@ def test_splits_are_those_of_the_options(options):
         ({"splits": {"train": {}, "heldout": {"kinds": ["arith"]}}}, "share 1 tasks, such as tiny-pkg-1.0__arith-2"),
         ({"splits": {"train": {"repos": ["pares"]}}}, "'pares'"),
         ({"max_step": 3}, "did you mean max_steps"),
+        ({"limits": {"process": 9}}, "env.options.limits.process: unknown option; did you mean processes"),
+        ({"observation": {"head": 1}}, "env.options.observation.head: got 1, wanted integer >= 100"),
+        ({"limits": 3}, "env.options.limits: got 3, wanted fields"),
     ],
 )
 def test_mistakes_are_told_with_their_place(options, changed, told):
@@ -88,7 +91,8 @@ def test_mistakes_are_told_with_their_place(options, changed, told):
 
 
 def test_help_describes_the_options():
-    assert "env.options.splits.NAME.share" in describe_environments()
+    page = describe_environments()
+    assert "env.options.splits.NAME.share" in page and "env.options.limits.processes = 128" in page
 
 
 @pytest.mark.sandbox

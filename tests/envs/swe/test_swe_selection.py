@@ -40,7 +40,7 @@ def test_shares_part_a_set_and_stay_when_it_grows():
     low, high = select(ALL, share=(0.0, 0.8)), select(ALL, share=(0.8, 1.0))
     assert len(low) + len(high) == len(ALL) and not {i.id for i in low} & {i.id for i in high}
     assert 0.7 < len(low) / len(ALL) < 0.9
-    half = [i for i in select(ALL[:90], share=(0.0, 0.8))]
+    half = select(ALL[:90], share=(0.0, 0.8))
     assert half == [i for i in low if i in ALL[:90]]
 
 
