@@ -17,7 +17,11 @@ VENV = "/opt/venv"  # where an instance's virtual environment is shown
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """What is there before the first command. None of it is ever written to; nothing else of the host is seen."""
+    """What is there before the first command; nothing else of the host is seen but /usr.
+
+    None of it is ever written to. Where the trainer is root, tree, layers and rootfs become the sandbox user's (the
+    first time that they are opened, see `owner.py`), because no command runs as root.
+    """
 
     tree: Path | None  # the sanitised workspace, shown at WORKDIR, writable by copy; None where an image holds it
     layers: tuple[Path, ...] = ()  # folders laid over `tree`, the last one on top: a file there hides one below
@@ -49,7 +53,7 @@ Why = Literal["", "timeout", "oom", "output_flood", "too_large"]
 class ExecResult:
     """How one command ended."""
 
-    exit_code: int | None  # None where it was killed by us; 128 + n where signal n killed it
+    exit_code: int | None  # None where it was killed by us; 128 + n where signal n killed it; 127: no shell is left
     output: bytes  # both streams as they came, head and tail of it where `elided` > 0
     elided: int = 0  # bytes left out between head and tail; they are left out after the first half of `output_kept`
     why: Why = ""  # why it was killed, or (too_large, before it began) refused
@@ -99,13 +103,15 @@ class Sandbox(Protocol):
     ) -> ExecResult:
         """Runs `command` by bash in WORKDIR; returns as soon as that bash has ended, whatever it left running.
 
-        What it left running is killed. The next command begins anew, in the files that this one left.
+        What it left running is killed. The next command begins anew, in the files that this one left in WORKDIR and
+        in /tmp.
 
         Args:
             command: at most 512 KiB, without NUL; `why` is "too_large" for a longer one.
             wall_s: in place of the limits' `command_s`.
             environment: variables besides PATH, HOME and the few that keep tools from asking.
-            shown: files by absolute path that this command alone sees, read-only.
+            shown: files by absolute path that this command alone sees, read-only; what the policy has put there waits
+                below, but for links and folders in the way, which are removed.
             reports: absolute paths of files, empty as it begins, that it can write and neither remove nor replace; read
                 them with `report`.
 
@@ -120,6 +126,8 @@ class Sandbox(Protocol):
 
     def changes(self, *, max_files: int = 100, max_bytes: int = 1 << 20) -> ChangeSet:
         """What differs from the base, by its files and not by git; of WORKDIR only.
+
+        The books of tools (.git, __pycache__, .pytest_cache and the like) are not looked at, at any depth.
 
         Raises:
             SandboxFailure: as for `run`.
