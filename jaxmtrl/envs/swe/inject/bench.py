@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -70,12 +71,12 @@ class SandboxBench:
 
     def run(self, job: Job) -> Ran:
         shown = {f"{WORKDIR}/{path}": content for path, content in job.changed.items()}
-        shown |= {f"{_PLACE}/{name}": content for name, content in _given(job, WORKDIR).items()}
+        shown |= {f"{_PLACE}/{name}": content for name, content in _given(job).items()}
         reports = [f"{_PLACE}/report", f"{_PLACE}/coverage"]
         sandbox = self.backend.open(self.base, self.limits)
         try:
             done = sandbox.run(
-                f"exec python -m pytest @{_PLACE}/arguments",
+                f"exec python -m pytest {shlex.join(_options(job, WORKDIR))} @{_PLACE}/targets",
                 wall_s=job.wall_s,
                 environment=_variables(job, _PLACE),
                 shown=shown,
@@ -123,13 +124,13 @@ class PlainBench:
         tree, place = folder / "tree", folder / "bench"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        for name, content in _given(job, str(tree)).items():
+        for name, content in _given(job).items():
             (place / name).write_bytes(content)
         for path, content in job.changed.items():
             (tree / path).write_bytes(content)
         variables = _variables(job, str(place)) | {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder)}
         variables["PYTHONPATH"] = ":".join([str(place), *(str(tree / root) for root in self.roots)])
-        command = [self.python, "-m", "pytest", f"@{place}/arguments"]
+        command = [self.python, "-m", "pytest", *_options(job, str(tree)), f"@{place}/targets"]
         started = time.monotonic()
         with (place / "output").open("wb") as output:
             process = subprocess.Popen(
@@ -161,15 +162,18 @@ def _end(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def _given(job: Job, workdir: str) -> dict[str, bytes]:
-    """Files beside the run: the plugins, and the arguments, one a line, for there may be more than a command holds."""
-    given = {f"{PLUGIN_NAME}.py": PLUGIN.read_bytes()}
-    arguments = [*_OPTIONS, f"--rootdir={workdir}", "-p", PLUGIN_NAME]
-    if job.coverage:
-        given[f"{_COVERAGE_NAME}.py"] = _COVERAGE_PLUGIN.read_bytes()
-        arguments += ["-p", _COVERAGE_NAME]
-    given["arguments"] = "".join(f"{argument}\n" for argument in [*arguments, *job.targets]).encode()
-    return given
+def _given(job: Job) -> dict[str, bytes]:
+    """Files beside the run: the plugins, and the targets, one a line, for there may be more than a command holds."""
+    given = {
+        f"{PLUGIN_NAME}.py": PLUGIN.read_bytes(),
+        "targets": "".join(f"{target}\n" for target in job.targets).encode(),
+    }
+    return given | ({f"{_COVERAGE_NAME}.py": _COVERAGE_PLUGIN.read_bytes()} if job.coverage else {})
+
+
+def _options(job: Job, workdir: str) -> list[str]:
+    """Not among the targets' lines: pytest loads plugins before it reads those."""
+    return [*_OPTIONS, f"--rootdir={workdir}", "-p", PLUGIN_NAME, *(("-p", _COVERAGE_NAME) if job.coverage else ())]
 
 
 def _variables(job: Job, place: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ test, …]}}}. Lines that run with an import belong to no test and are left out.
 import json
 import os
 
-import coverage
+import coverage  # pyright: ignore[reportMissingImports]
 import pytest
 
 _MOST_TESTS = 400  # that are told for one line
