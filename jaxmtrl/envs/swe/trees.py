@@ -19,6 +19,7 @@ from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.patches import apply_patch, git_environment, patched_paths
 from jaxmtrl.envs.swe.rows import row_hash
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange
+from jaxmtrl.envs.swe.sandbox.owner import hand_over
 from jaxmtrl.envs.swe.sources import clean_tree, extract_source
 from jaxmtrl.envs.swe.venvs import find_venv, make_venv, venv_key
 
@@ -35,7 +36,6 @@ class TreeCache:
         mirrors: Path | None = None,
         venvs: Path | None = None,
         max_bytes: int = 20 << 30,
-        owner: tuple[int, int] | None = None,
     ):
         """
         Args:
@@ -43,18 +43,30 @@ class TreeCache:
             mirrors: where <owner>__<repo>.git lies, for rows of repositories.
             venvs: where <owner>__<repo>__<version> or <owner>__<repo> lies, for rows without `requirements`.
             max_bytes: what is not in use is removed beyond it, that first which was not used for longest.
-            owner: user and group of the files, where root makes them for a sandbox of another user.
         """
         self.folder = folder or default_folder()
         self.mirrors = mirrors
         self.venvs = venvs
-        self.owner = owner
         self._cache = FolderCache(self.folder, max_bytes)
         self._held: dict[str, list[list[tuple[str, str]]]] = {}  # by row: what each `base` holds for it
 
     @property
     def archives(self) -> Path:
         return self.folder / "archives"
+
+    def sources(self, instance: SweInstance) -> tuple[Path, Path]:
+        """The clean files of an injected row's package, with its tests, and its environment: for benches only."""
+        held: list[tuple[str, str]] = []
+        self._held.setdefault(row_hash(instance), []).append(held)
+
+        def make(into: Path) -> None:
+            self._extract(instance, into)
+            self._hand_over(into)
+
+        tree = self._get(held, "full", _short(instance.repo, instance.version, instance.base), make)
+        venv = self._venv(instance, held)
+        assert venv is not None
+        return tree, venv
 
     def base(self, instance: SweInstance, *, venv: bool = True) -> Base:
         """What the policy meets. Made where it is not there; kept until `release`.
@@ -119,7 +131,7 @@ class TreeCache:
         return self._get(held, "venv", key, make)
 
     def _get(self, held: list[tuple[str, str]], kind: str, key: str, make) -> Path:
-        key = _short(_FORMAT, key, str(self.owner))
+        key = _short(_FORMAT, key)
         place = self._cache.get(kind, key, make)
         held.append((kind, key))
         return place
@@ -169,14 +181,15 @@ class TreeCache:
             (folder / path).unlink(missing_ok=True)
         clean_tree(folder)
 
-    def _hand_over(self, folder: Path) -> None:
-        for top, folders, files in os.walk(folder):
+    @staticmethod
+    def _hand_over(folder: Path) -> None:
+        """Lets the sandbox's user read all of it, and own it."""
+        for top, _, files in os.walk(folder):
             os.chmod(top, 0o755)
-            for path in [top, *(os.path.join(top, name) for name in [*folders, *files])]:
-                if self.owner is not None and os.geteuid() == 0:
-                    os.chown(path, *self.owner, follow_symlinks=False)
+            for path in (os.path.join(top, name) for name in files):
                 if not os.path.islink(path):
                     os.chmod(path, os.stat(path).st_mode | 0o444)
+        hand_over(folder)
 
 
 def commit_anew(folder: Path, git_folder: Path) -> None:

@@ -13,6 +13,7 @@ from tiny_package import CODE, FILES, SECRET, TESTS, faulty, write_archive
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.patches import make_patch
 from jaxmtrl.envs.swe.sandbox.api import Base
+from jaxmtrl.envs.swe.sandbox.owner import USER
 from jaxmtrl.envs.swe.sources import SourceError
 from jaxmtrl.envs.swe.trees import TreeCache
 
@@ -165,10 +166,10 @@ def test_without_a_mirror_an_image_holds_the_repository(tmp_path):
 def test_files_belong_to_the_sandboxs_user(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
-    cache = TreeCache(tmp_path / "cache", owner=(12345, 12346))
+    cache = TreeCache(tmp_path / "cache")
     base = cache.base(faulty(write_archive(cache.archives)))
     for place in (base.tree, *base.layers):
         for path in [place, *place.rglob("*")]:
             status = path.lstat()
-            assert (status.st_uid, status.st_gid) == (12345, 12346)
+            assert (status.st_uid, status.st_gid) == (USER, USER)
             assert path.is_symlink() or status.st_mode & 0o444 == 0o444

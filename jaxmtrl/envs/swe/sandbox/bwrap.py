@@ -18,10 +18,11 @@ from pathlib import Path
 
 from jaxmtrl.envs.swe.sandbox import changes as overlay
 from jaxmtrl.envs.swe.sandbox import holder, seccomp
-from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, ExecResult, Limits
+from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, ExecResult, Limits, Probe
 from jaxmtrl.envs.swe.sandbox.arguments import COMMAND, Layout, host_files, interpreter_of, options
 from jaxmtrl.envs.swe.sandbox.held import FOLDER, Held, workspace_layers
 from jaxmtrl.envs.swe.sandbox.owner import sandbox_user
+from jaxmtrl.envs.swe.sandbox.probes import probe
 from jaxmtrl.envs.swe.sandbox.surroundings import MOST_COMMAND, checked, variables, venv_place
 from jaxmtrl.envs.swe.sandbox.watch import End, Watch
 from jaxmtrl.errors import SandboxFailure
@@ -60,6 +61,9 @@ class Bubblewrap:
     """The backend."""
 
     name = "bwrap"
+
+    def probe(self) -> Sequence[Probe]:
+        return probe(self)
 
     def open(self, base: Base, limits: Limits) -> BubblewrapSandbox:
         return BubblewrapSandbox(find_tools(), base, limits)

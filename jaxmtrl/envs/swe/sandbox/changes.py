@@ -49,11 +49,17 @@ class _Found:
             raise TooLarge(f"more than {self._max_bytes} bytes in changed files")
 
 
-def changes(upper: int, lower: Sequence[int], *, max_files: int, max_bytes: int) -> ChangeSet:
-    """Args: descriptors of folders: the upper layer, and the layers below it, the topmost first."""
+def changes(upper: int, lower: Sequence[int], *, max_files: int, max_bytes: int, whole: bool = False) -> ChangeSet:
+    """What the upper layer makes of those below it.
+
+    Args:
+        upper: descriptor of its folder.
+        lower: descriptors of the layers below it, the topmost first.
+        whole: `upper` is a whole tree, from which what it does not hold has gone, and no layer of an overlay.
+    """
     found = _Found(max_files, max_bytes)
     try:
-        _walk(found, "", upper, lower, opaque=False)
+        _walk(found, "", upper, lower, opaque=whole)
     except TooLarge as err:
         return ChangeSet(files=(), dropped=tuple(sorted(found.dropped)), too_large=str(err))
     files = tuple(found.files[path] for path in sorted(found.files))
@@ -80,7 +86,7 @@ def _walk(found: _Found, folder: str, upper: int, lower: Sequence[int], *, opaqu
             _folder(found, path, name, upper, lower, opaque=opaque)
         elif stat.S_ISREG(mode.st_mode):
             _file(found, path, name, upper, lower, mode)
-        else:
+        elif not _same_link(name, upper, lower):
             _gone(found, path, name, lower)
             found.drop(path)
 
@@ -125,6 +131,14 @@ def _gone(found: _Found, path: str, name: str, lower: Sequence[int]) -> None:
         with _folders_below(name, lower) as inner:
             for inner_name in _names(inner):
                 _gone(found, f"{path}/{inner_name}", inner_name, inner)
+
+
+def _same_link(name: str, upper: int, lower: Sequence[int]) -> bool:
+    """Whether it is a link that was there before."""
+    try:
+        return os.readlink(name, dir_fd=upper) == os.readlink(name, dir_fd=_holder_of(name, lower))
+    except OSError:
+        return False
 
 
 def _holder_of(name: str, lower: Sequence[int]) -> int:
