@@ -10,7 +10,7 @@ from pathlib import Path
 _TOOL = Path(__file__).with_name("edit_tool.py")
 _PLACE, _START = "/run/swe/edit", "/run/swe/start"
 # A function, for files that are shown to a sandbox cannot be run as programs; bash reads it at its start.
-_FUNCTION = f'edit() {{ "$(command -v python3 || command -v python)" -IS {_PLACE} "$@"; }}\n'
+_FUNCTION = 'edit() { "$(command -v python3 || command -v python)" -IS "${BASH_ENV%/*}/edit" "$@"; }\n'
 
 SHOWN: Mapping[str, bytes] = {_PLACE: _TOOL.read_bytes(), _START: _FUNCTION.encode()}  # files by absolute path
 ENVIRONMENT: Mapping[str, str] = {"BASH_ENV": _START}

@@ -22,7 +22,7 @@ from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import load_instances
 from jaxmtrl.envs.swe.rewards import junk_worth, most_of_losing
 from jaxmtrl.envs.swe.sandbox.api import WORKDIR, Backend
-from jaxmtrl.envs.swe.sandbox.owner import sandbox_user
+from jaxmtrl.envs.swe.sandbox.choice import choose
 from jaxmtrl.envs.swe.selection import mix, select
 from jaxmtrl.envs.swe.settings import SplitOptions, SweOptions, folder, option_mistakes, rules
 from jaxmtrl.envs.swe.trees import TreeCache
@@ -45,13 +45,11 @@ class SweEnvironment:
         self._files = {
             name: [str(folder(path)) for path in split.rows or options.rows] for name, split in self._splits.items()
         }
-        user = sandbox_user()
         self._cache = TreeCache(
             folder(options.cache),
             mirrors=folder(options.mirrors),
             venvs=folder(options.venvs),
             max_bytes=int(options.cache_gib * (1 << 30)),
-            owner=None if user is None else (user, user),
         )
         self._rules = rules(options)
 
@@ -133,7 +131,7 @@ class SweEnvironment:
             base=base,
             tests=self._cache.tests(instance),
             roots=tuple(roots),
-            baseline_s=float(instance.extra.get("baseline_s") or 0.0),
+            baseline_s=float(instance.extra.get("suite_s") or 0.0),
         )
         return instance, prepared
 
@@ -142,7 +140,9 @@ class SweEnvironment:
 
     @cached_property
     def _backend(self) -> Backend:
-        return open_backend(self._options.backend, unsafe=self._options.unsafe)
+        made = ("injected", "release")  # of archives, whatever their rows say
+        images = self._cache.mirrors is None and any(i.image and i.source not in made for i in self._by_id.values())
+        return choose(self._options.backend, unsafe=self._options.unsafe, images=images)
 
     @cached_property
     def _selected(self) -> dict[str, list[SweInstance]]:
@@ -177,13 +177,6 @@ class SweEnvironment:
     def _as_played(self, instance: SweInstance) -> SweInstance:
         visible = self._options.tests == "visible" and instance.hidden_files
         return dataclasses.replace(instance, hidden_files=()) if visible else instance
-
-
-def open_backend(name: str, *, unsafe: bool) -> Backend:
-    """The backend of a config. Raises SandboxFailure where it cannot be had; never falls back to no sandbox."""
-    from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap
-
-    return Bubblewrap()
 
 
 def _selection(where: str, split: SplitOptions, files: Sequence[Sequence[SweInstance]]) -> list[SweInstance]:

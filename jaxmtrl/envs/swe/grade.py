@@ -49,7 +49,14 @@ _OPTIONS = (
     *("-q", "-c", "/dev/null", f"--rootdir={WORKDIR}", "-p", "no:cacheprovider", "-o", "addopts="),
     *("--continue-on-collection-errors", "--tb=no", "--disable-warnings"),
 )
-_ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", REPORT_VARIABLE: _REPORT}
+_ENVIRONMENT = {  # as rows were made under: the same order of sets, language and clock
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    REPORT_VARIABLE: _REPORT,
+}
 _FAILED_TESTS = 1  # pytest's exit code where some test failed, as canaries do
 
 

@@ -21,8 +21,13 @@ def bug_kind(instance: SweInstance) -> str:
 
 
 def place(instance: SweInstance) -> float:
-    """A number in [0, 1) that depends on the id alone, so that shares of a set stay the same when it grows."""
-    return int.from_bytes(hashlib.sha256(instance.id.encode()).digest()[:8], "big") / 2**64
+    """A number in [0, 1) that depends on nothing else, so that shares of a set stay the same when it grows.
+
+    Of the function with the fault, where the row names it, else of its id: faults of one function are in one share. Of
+    several functions the one with the largest number counts, so that it is new to who knows the shares below.
+    """
+    words = [f"{instance.repo}:{name}" for name in instance.extra.get("functions") or ()] or [instance.id]
+    return max(int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big") / 2**64 for word in words)
 
 
 def select(

@@ -6,8 +6,7 @@ import pytest
 import shop
 
 from jaxmtrl.envs.swe.sandbox.api import Base, Limits, Sandbox
-from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap, find_tools
-from jaxmtrl.errors import SandboxFailure
+from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap
 
 
 class Watched:
@@ -23,14 +22,6 @@ class Watched:
 
     def left_open(self) -> list[Sandbox]:
         return [sandbox for sandbox in self.opened if sandbox._held.process.poll() is None]
-
-
-def pytest_runtest_setup(item) -> None:
-    if item.get_closest_marker("sandbox"):
-        try:
-            find_tools()
-        except SandboxFailure as err:
-            pytest.skip(f"NO SANDBOX ON THIS MACHINE: {err}")
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxmtrl.envs.swe import edit_tool
-from jaxmtrl.envs.swe.edits import _TOOL, edit_command
+from jaxmtrl.envs.swe.edits import SHOWN, edit_command
 
 FILE = "def f(x):\n    return x\n\n\ndef g(x):\n    return x\n"
 
@@ -104,12 +103,12 @@ def test_line_ends_and_bytes_that_are_no_text_stay(tmp_path):
 
 
 def run(command: str, folder) -> subprocess.CompletedProcess:
-    start = folder / "start"
-    start.write_text(f'edit() {{ {sys.executable} -IS {_TOOL} "$@"; }}\n')
-    environment = {"BASH_ENV": str(start), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=20
-    )
+    """As a sandbox runs it: what is shown lies beside the place that bash reads at its start."""
+    for path, content in SHOWN.items():
+        (folder / path.rpartition("/")[2]).write_bytes(content)
+    environment = {"BASH_ENV": str(folder / "start"), "PATH": "/usr/bin:/bin"}
+    options = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 20}
+    return subprocess.run(["bash", "-c", command], **options)
 
 
 def test_bash_runs_the_command_that_is_written(path, tmp_path):

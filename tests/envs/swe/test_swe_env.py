@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import time
 
 import pytest
 import shop
+from sandboxes import needs_bubblewrap
 from swe_plays import play
 
 from jaxmtrl.envs.swe.actions import write_command, write_submit
@@ -16,10 +16,11 @@ from jaxmtrl.envs.swe.env import Rules, SweEnv, grading_limit
 from jaxmtrl.envs.swe.expert import gold_actions
 from jaxmtrl.envs.swe.prompt import Wording
 from jaxmtrl.envs.swe.sandbox.api import ChangeSet, FileChange, Limits
+from jaxmtrl.envs.swe.sandbox.local import Local
 from jaxmtrl.errors import SandboxFailure
 from jaxmtrl.types import Task
 
-pytestmark = pytest.mark.sandbox
+pytestmark = needs_bubblewrap()
 WORDING = Wording(form="fenced", level="b", instructions="full", tests_hidden=True, command_s=5.0)
 RULES = Rules(
     wording=WORDING,
@@ -101,6 +102,16 @@ def test_the_expert_wins(player, prepared, way, form):
     assert "edited shop/prices.py" in results[-2].observation
     if way == "looking":
         assert "price + price * percent / 100" in results[0].observation
+
+
+def test_the_expert_wins_without_a_sandbox_where_one_asks_for_that(shelf, prepared):
+    env = SweEnv(shelf, Local(), RULES)
+    actions = gold_actions(prepared.base, GOLD, form="fenced", way="looking")
+    try:
+        assert play(env, TASK, actions)[1][-1].success
+        assert play(env, TASK, [SUBMIT])[1][-1].metrics["swe/no_change"] == 1.0
+    finally:
+        env.close()
 
 
 def test_nothing_is_worth_nothing(player):
@@ -289,18 +300,6 @@ def test_a_reset_frees_what_the_episode_before_held(player, backend, shelf):
     env.close()
     env.close()
     assert not backend.left_open()
-
-
-def test_opening_and_closing_are_quick(player):
-    env = player()
-    times = []
-    for _ in range(5):
-        began = time.monotonic()
-        env.reset(TASK)
-        opened = time.monotonic()
-        env.close()
-        times.append((opened - began, time.monotonic() - opened))
-    assert min(opened for opened, _ in times) < 0.1 and min(closed for _, closed in times) < 0.1
 
 
 def test_the_tests_get_three_times_what_they_need():

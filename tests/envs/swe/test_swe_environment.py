@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 
 import pytest
+from sandboxes import needs_bubblewrap
 from swe_plays import play
 from tiny_package import CODE, faulty, write_archive
 
@@ -24,6 +25,12 @@ from jaxmtrl.rollout.pool import MultiprocessPool
 
 TOTAL = ("        result = result + value", "        result = result - value")
 SUBMIT = write_submit("fenced")
+
+
+def in_a_sandbox(test):
+    for mark in needs_bubblewrap():
+        test = mark(test)
+    return test
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +102,7 @@ def test_help_describes_the_options():
     assert "env.options.splits.NAME.share" in page and "env.options.limits.processes = 128" in page
 
 
-@pytest.mark.sandbox
+@in_a_sandbox
 def test_gold_is_worth_1_and_nothing_and_junk_are_worth_0_on_every_instance(options):
     environment = make(options)
     junk = write_command("echo '# fixed' >> tiny/core.py", "fenced")
@@ -110,7 +117,7 @@ def test_gold_is_worth_1_and_nothing_and_junk_are_worth_0_on_every_instance(opti
         assert [result.success for result in (*worth, gold)] == [False, False, True]
 
 
-@pytest.mark.sandbox
+@in_a_sandbox
 def test_visible_tests_are_there_and_hidden_ones_are_not(options):
     for tests, there in (("hidden", False), ("visible", True)):
         environment = make(options | {"tests": tests})
@@ -121,7 +128,7 @@ def test_visible_tests_are_there_and_hidden_ones_are_not(options):
         assert ("test_core.py" in seen) == there and seen.count(" base\n") == 1
 
 
-@pytest.mark.sandbox
+@in_a_sandbox
 def test_demonstrations_are_won_in_a_pool_of_processes(options):
     factory = "jaxmtrl.envs.swe:make"
     environment = load_environment(factory, options)
@@ -151,7 +158,7 @@ MIXED = Recipe(
 )
 
 
-@pytest.mark.sandbox
+@in_a_sandbox
 def test_mixed_rewards_pay_nothing_for_nothing(options):
     """hybrid_code: .6 env + .3 pass_ratio + .1 style; a comment's clean style is not paid, and gold is worth most."""
     environment = ScoredEnvironment(make(options | {"reward": "binary"}), MIXED, None)
@@ -181,7 +188,7 @@ def test_losing_can_never_pay_like_winning(options):
         assert (order_mistakes(recipe, own, environment.max_steps) == []) == fine, (reward, weights)
 
 
-@pytest.mark.sandbox
+@in_a_sandbox
 def test_the_share_of_the_study_warns_of_what_it_pays_for_nothing(options):
     environment = make(options | {"reward": "study_ratio"})
     with pytest.warns(UserWarning, match=r"pays 0\.500 \(median"):

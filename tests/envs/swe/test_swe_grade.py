@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import shop
+from sandboxes import needs_bubblewrap
 
 from jaxmtrl.envs.swe.grade import Grade, grade, has_passed
 from jaxmtrl.envs.swe.report import SuiteReport
@@ -13,7 +14,7 @@ from jaxmtrl.envs.swe.rewards import KINDS, worth
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange, Limits
 from jaxmtrl.errors import SandboxFailure
 
-pytestmark = pytest.mark.sandbox
+pytestmark = needs_bubblewrap()
 PRICES = "shop/prices.py"
 GOLD = {PRICES: shop.PRICES}
 LINE = "tests/test_prices.py::test_discount"

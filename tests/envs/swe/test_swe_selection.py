@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import pytest
 
 from jaxmtrl.envs.swe.instance import SweInstance
-from jaxmtrl.envs.swe.selection import mix, select
+from jaxmtrl.envs.swe.selection import mix, place, select
 from jaxmtrl.errors import ConfigError
 
 
@@ -42,6 +43,17 @@ def test_shares_part_a_set_and_stay_when_it_grows():
     assert 0.7 < len(low) / len(ALL) < 0.9
     half = select(ALL[:90], share=(0.0, 0.8))
     assert half == [i for i in low if i in ALL[:90]]
+
+
+def test_faults_of_one_function_are_in_one_share():
+    def of(number: int, *functions: str) -> SweInstance:
+        return dataclasses.replace(ALL[number], extra={"functions": list(functions)})
+
+    there = [of(number, f"parse.py:f{number % 7}") for number in range(50)]
+    for half in (select(there, share=(0.0, 0.5)), select(there, share=(0.5, 1.0))):
+        assert half and len(half) == sum(i.extra in [j.extra for j in half] for i in there)
+    low, high = sorted((f"parse.py:f{n}" for n in range(2)), key=lambda name: place(of(0, name)))
+    assert place(of(0, low, high)) == place(of(1, high)) > place(of(2, low))
 
 
 def test_a_mix_has_its_parts_and_spreads_them():
