@@ -72,8 +72,8 @@ def make_tree(folder: Path, files: Mapping[str, str] | None = None) -> Path:
 
 
 def make_rootfs(folder: Path) -> Path:
-    """A root filesystem with a shell and a few tools, and a workspace."""
-    for tool in ("bash", "ls", "cat", "rm", "mkdir", "ln", "id", "sleep"):
+    """A root filesystem with a shell and a few tools, and a workspace; for containers too."""
+    for tool in ("bash", "ls", "cat", "rm", "mkdir", "ln", "id", "sleep", "timeout"):
         path = str(shutil.which(tool))
         _copy(path, folder / "usr/bin" / tool)
         for line in subprocess.run(["ldd", path], capture_output=True, text=True).stdout.splitlines():
@@ -82,9 +82,11 @@ def make_rootfs(folder: Path) -> Path:
                 _copy(library, folder / library.lstrip("/"))
     for link in ("bin", "lib", "lib64"):  # as it is on today's distributions
         if os.path.islink(f"/{link}"):
-            shutil.copytree(folder / link, folder / "usr" / link, dirs_exist_ok=True) if (folder / link).is_dir() else 0
-            shutil.rmtree(folder / link, ignore_errors=True)
+            if (folder / link).is_dir():
+                shutil.copytree(folder / link, folder / "usr" / link, dirs_exist_ok=True)
+                shutil.rmtree(folder / link)
             (folder / link).symlink_to(f"usr/{link}")
+    (folder / "usr/bin/sh").symlink_to("bash")
     for name in ("etc", "tmp", "proc", "dev", "run", "root"):
         (folder / name).mkdir(exist_ok=True)
     (folder / "etc/passwd").write_text("root:x:0:0::/root:/bin/bash\n")

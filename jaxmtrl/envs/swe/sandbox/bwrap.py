@@ -105,6 +105,7 @@ class BubblewrapSandbox:
         shown = {checked(path): content for path, content in (shown or {}).items()}
         self._reports = {checked(path): f"{holder.REPORTS}/{number}" for number, path in enumerate(reports)}
         try:
+            self._held.open_workspace()
             left_over = [path for path in (*shown, *reports) if not self._held.make_way(path)]
             for place in self._reports.values():
                 self._held.new_file(place)
@@ -219,9 +220,13 @@ def _pipe(stack: ExitStack) -> tuple[int, int]:
 def _result(end: End) -> ExecResult:
     code = end.exit_code
     if code is None and not end.why:  # bwrap did not come as far as the command
-        if not end.output.startswith(b"bwrap: execvp"):
-            raise SandboxFailure(f"bubblewrap did not start a command: {end.output.decode(errors='replace')[:400]}")
-        code = 127  # the policy has removed the shell from its copy of the image
+        said = end.output.decode(errors="replace")[:400]
+        if said.startswith("bwrap: execvp"):  # the policy has removed the shell from its copy of the image,
+            code = 127
+        elif "No space left on device" in said:  # or filled the workspace, where a file was to be shown
+            code = 126
+        else:
+            raise SandboxFailure(f"bubblewrap did not start a command: {said}")
     return ExecResult(
         exit_code=code,
         output=end.output,

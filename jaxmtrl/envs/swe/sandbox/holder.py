@@ -17,7 +17,7 @@ WORKSPACE = "workspace"  # within STAGE: what the policy sees at WORKDIR
 ROOT = "root"  # its copy of the root filesystem, where there is one
 TEMPORARY = "temporary"  # its /tmp
 EMPTY = "empty"  # an empty folder, read-only
-REPORTS = "written/reports"  # files that single commands write for us
+REPORTS = "reports"  # files that single commands write for us
 LOWER = "lower"  # the read-only trees, by number
 _UPPER = "written/{}/upper"  # what was written in an overlay, by the overlay's name
 
@@ -83,16 +83,17 @@ def _mount_everything(order: dict, owner: int | None) -> None:
     stage = "size=256k,nr_inodes=1k,mode=755"
     _mount("tmpfs", STAGE, "tmpfs", safe, stage)
     os.chdir(STAGE)
-    for name in (EMPTY, LOWER, "written", TEMPORARY, *order["overlays"]):
+    for name in (EMPTY, LOWER, "written", REPORTS, TEMPORARY, *order["overlays"]):
         os.mkdir(name)
     _mount("tmpfs", "written", "tmpfs", safe, f"size={order['size']},nr_inodes={order['files']},mode=755")
+    _mount("tmpfs", REPORTS, "tmpfs", safe, f"size={order['temporary']},nr_inodes=100,mode=755")
     _mount("tmpfs", TEMPORARY, "tmpfs", safe, f"size={order['temporary']},nr_inodes={order['files']},mode=1777")
     if owner is not None:
         os.chown(TEMPORARY, owner, owner)
+        os.chown(REPORTS, owner, owner)
     for number, path in enumerate(order["lower"]):
         os.mkdir(f"{LOWER}/{number}")
         _mount(path, f"{LOWER}/{number}", "", _BIND | _RECURSIVE)
-    _make_folder(REPORTS, owner)
     for name, layers in order["overlays"].items():
         _overlay(name, [f"{STAGE}/{LOWER}/{order['lower'].index(layer)}" for layer in layers], owner)
     _mount("none", STAGE, "", _REMOUNT | _READ_ONLY | safe, stage)
