@@ -12,6 +12,7 @@ from jaxmtrl.envs.swe.grade import Grade, grade, has_passed
 from jaxmtrl.envs.swe.report import SuiteReport
 from jaxmtrl.envs.swe.rewards import KINDS, worth
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange, Limits
+from jaxmtrl.envs.swe.screen import base_file
 from jaxmtrl.errors import SandboxFailure
 
 pytestmark = needs_bubblewrap()
@@ -118,6 +119,25 @@ def test_names_that_the_base_or_the_repair_has_are_graded(graded, prepared, tmp_
     instance = dataclasses.replace(shop.INSTANCE, patch=shop.FIX.replace("shop/prices.py", "shop/test/prices.py"))
     verdict = graded({"shop/test/prices.py": "x = 1\n", "shop/test/other.py": "x = 1\n"}, instance)
     assert verdict.screened.dropped == ("shop/test/other.py",)
+
+
+def test_what_the_base_has_under_names_of_the_standard_library_takes_no_part(graded, prepared, tmp_path):
+    """A workspace is behind the standard library and before what is installed."""
+    for name in ("json.py", "pluggy.py", "logging.py"):
+        (tmp_path / name).write_text("raise RuntimeError('shadow')\n")
+    on = dataclasses.replace(prepared, base=dataclasses.replace(prepared.base, layers=(tmp_path,)))
+    assert graded({**GOLD, "pygments.py": "raise RuntimeError\n"}, on=on).status == "resolved"
+
+
+def test_a_link_of_the_base_is_not_followed_to_the_host(tmp_path):
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "tree" / "out").symlink_to(tmp_path / "secret")
+    (tmp_path / "tree" / "above").symlink_to("..")
+    (tmp_path / "tree" / "in").symlink_to("file")
+    (tmp_path / "tree" / "file").write_text("text")
+    base = Base(tree=tmp_path / "tree")
+    assert [base_file(base, path) for path in ("out", "above/secret", "in")] == [None, None, b"text"]
 
 
 LIES = f'print("\\nPASSED {LINE}\\n6 passed in 0.1s")\n'
