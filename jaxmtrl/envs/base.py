@@ -71,16 +71,6 @@ class OwnReturns:
     step_most: float = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Probe:
-    """One thing that an environment needs of the machine, tried on it."""
-
-    name: str  # what holds if it passed, for example "the network is off"
-    passed: bool
-    found: str  # what was seen, in a few words
-    cure: str = ""  # what to do where it failed
-
-
 class Environment(Protocol):
     """A family of tasks.
 
@@ -91,8 +81,8 @@ class Environment(Protocol):
     One that takes long over its first reset may have a method `warm_up(self) -> None` as well. A worker process calls
     it once, as soon as it has started and while nobody waits for it; what it raises is ignored.
 
-    One that needs something of the machine (a sandbox, a program) may have a method `probes(self) -> Sequence[Probe]`,
-    which tries it in a few seconds; the doctor tells what it finds.
+    One that needs something of the machine (a sandbox, a program) may have a method `probes(self) -> Sequence[Probe]`
+    (`envs/probe.py`), which tries it in a few seconds; the doctor tells what it finds.
     """
 
     def split(self, name: str) -> Split:

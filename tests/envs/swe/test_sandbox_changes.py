@@ -169,3 +169,6 @@ def test_paths_of_ours_must_be_plain(tmp_path: Path) -> None:
         for path in ("relative", "/a/../b", "/testbed//x", "/testbed/", "/a\0"):
             with pytest.raises(ValueError, match="plain absolute path"):
                 played.run("true", shown={path: b""})
+        for name, value in (("A", "b\0--share-net"), ("A=B", "c"), ("", "d")):
+            with pytest.raises(ValueError, match="cannot be a variable"):
+                played.run("true", environment={name: value})

@@ -8,7 +8,7 @@ import pytest
 from sandboxes import make_tree
 
 from jaxmtrl.diagnosis.environment import check_needs
-from jaxmtrl.envs.base import Probe
+from jaxmtrl.envs.probe import Probe
 from jaxmtrl.envs.swe.sandbox import advice, bwrap, choice, seccomp
 from jaxmtrl.envs.swe.sandbox.api import Base, Limits
 from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap
@@ -63,7 +63,7 @@ def test_the_first_that_works_is_taken(monkeypatch):
 
 @pytest.mark.parametrize(
     ("help_text", "why"),
-    [("--args", "no --size"), ("--size --json-status-fd", ""), ("--size --json-status-fd --disable-userns", "")],
+    [("--args", "no --perms"), ("--perms --json-status-fd", ""), ("--perms --json-status-fd --disable-userns", "")],
 )
 def test_old_versions_of_bubblewrap_are_known(monkeypatch, tmp_path: Path, help_text: str, why: str):
     for name in ("bwrap", "nsenter", "prlimit", "setpriv"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from jaxmtrl.envs.base import Probe
+from jaxmtrl.envs.probe import Probe
 
 WORKDIR = "/testbed"  # where commands begin, and where the workspace is shown
 VENV = "/opt/venv"  # where an instance's virtual environment is shown

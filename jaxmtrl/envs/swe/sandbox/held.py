@@ -160,6 +160,7 @@ def _start(order: dict) -> subprocess.Popen:
     if said != b"ready\n":
         _end(process)
         raise SandboxFailure(f"a sandbox could not be made: {said.decode(errors='replace').strip() or 'it hung'}")
+    process.stdout.close()
     return process
 
 

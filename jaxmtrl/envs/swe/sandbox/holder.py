@@ -16,6 +16,7 @@ STAGE = "/sys"  # covered by our own mounts in here: it exists everywhere, and n
 WORKSPACE = "workspace"  # within STAGE: what the policy sees at WORKDIR
 ROOT = "root"  # its copy of the root filesystem, where there is one
 TEMPORARY = "temporary"  # its /tmp
+SHARED = "shared"  # its /dev/shm
 EMPTY = "empty"  # an empty folder, read-only
 REPORTS = "reports"  # files that single commands write for us
 LOWER = "lower"  # the read-only trees, by number
@@ -83,14 +84,15 @@ def _mount_everything(order: dict, owner: int | None) -> None:
     stage = "size=256k,nr_inodes=1k,mode=755"
     _mount("tmpfs", STAGE, "tmpfs", safe, stage)
     os.chdir(STAGE)
-    for name in (EMPTY, LOWER, "written", REPORTS, TEMPORARY, *order["overlays"]):
+    for name in (EMPTY, LOWER, "written", REPORTS, TEMPORARY, SHARED, *order["overlays"]):
         os.mkdir(name)
     _mount("tmpfs", "written", "tmpfs", safe, f"size={order['size']},nr_inodes={order['files']},mode=755")
     _mount("tmpfs", REPORTS, "tmpfs", safe, f"size={order['temporary']},nr_inodes=100,mode=755")
-    _mount("tmpfs", TEMPORARY, "tmpfs", safe, f"size={order['temporary']},nr_inodes={order['files']},mode=1777")
-    if owner is not None:
-        os.chown(TEMPORARY, owner, owner)
-        os.chown(REPORTS, owner, owner)
+    for name in (TEMPORARY, SHARED):
+        _mount("tmpfs", name, "tmpfs", safe, f"size={order['temporary']},nr_inodes={order['files']},mode=1777")
+    for name in (REPORTS, TEMPORARY, SHARED):
+        if owner is not None:
+            os.chown(name, owner, owner)
     for number, path in enumerate(order["lower"]):
         os.mkdir(f"{LOWER}/{number}")
         _mount(path, f"{LOWER}/{number}", "", _BIND | _RECURSIVE)
