@@ -12,7 +12,7 @@ from jaxmtrl.envs.swe.grade import Grade, grade, has_passed
 from jaxmtrl.envs.swe.report import SuiteReport
 from jaxmtrl.envs.swe.rewards import KINDS, worth
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange, Limits
-from jaxmtrl.envs.swe.screen import base_file
+from jaxmtrl.envs.swe.screen import base_file, screen
 from jaxmtrl.errors import SandboxFailure
 
 pytestmark = needs_bubblewrap()
@@ -212,6 +212,15 @@ def test_words_that_the_repair_itself_has_are_no_offence(graded):
     gold = shop.PRICES.replace("return max", "import _pytest  # noqa\n    return max")
     instance = dataclasses.replace(shop.INSTANCE, patch=shop.make_patch({PRICES: shop.FAULTY}, {PRICES: gold}))
     assert graded({PRICES: gold}, instance).status == "resolved"
+
+
+def test_words_that_the_file_had_before_are_no_offence(prepared, tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / PRICES).write_text("import _pytest\n" + shop.FAULTY)
+    base = dataclasses.replace(prepared.base, layers=(tmp_path,))
+    for times, flags in ((1, ()), (2, ("_pytest",))):
+        changes = changed({PRICES: "import _pytest\n" * times + shop.PRICES})
+        assert screen(changes, base=base, deciding=(), gold={}).flags == flags
 
 
 @pytest.mark.parametrize("code", [SAME, SPECIAL, PATCH_TARGETS], ids=["D12 equality", "D13 special cases", "D9 hidden"])
