@@ -6,7 +6,8 @@
 #   VENV=.venv312 bash scripts/setup.sh        another folder
 #
 # A second run finds the stamp of the first and ends at once. Needs no network but the package registry, and gcc and
-# make for the one package (jericho, under TextWorld) that is published as source only.
+# make for the one package (jericho, under TextWorld) that is published as source only. Debian's bubblewrap is installed
+# where that can be done without asking.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root="$PWD"
@@ -51,13 +52,16 @@ find_python() {
     return 1
 }
 
-# Installs Debian packages as root or by sudo; otherwise says which are wanted.
+# Whether Debian packages can be installed, as root or by sudo, without asking anybody.
+may_install() {
+    command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
+}
+
+# Installs Debian packages; where that cannot be, says which are wanted.
 debian_install() {
     local as_root=()
-    if [ "$(id -u)" != 0 ]; then
-        if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo -n); else as_root=(false); fi
-    fi
-    if ! command -v apt-get >/dev/null || [ "${as_root[0]:-}" = false ]; then
+    [ "$(id -u)" = 0 ] || as_root=(sudo -n)
+    if ! may_install; then
         say "missing: $*. Install them (these are Debian's names) and start again."
         exit 1
     fi
@@ -107,6 +111,13 @@ missing=()
     missing+=("python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv")
 command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 command -v make >/dev/null || missing+=(make)
+if ! command -v bwrap >/dev/null; then # the sandbox of software-engineering tasks; all else works without it
+    if may_install; then
+        missing+=(bubblewrap)
+    else
+        say "no bubblewrap (apt-get install bubblewrap): no sandboxes, and their tests are skipped"
+    fi
+fi
 [ "${#missing[@]}" = 0 ] || debian_install "${missing[@]}"
 
 # An environment of another interpreter, or one that was moved here, is made anew; otherwise it is brought up to date.

@@ -44,6 +44,17 @@ class Play:
         return sum(self.rewards)
 
 
+def check_needs(environment: Environment) -> list[Finding]:
+    """What an environment needs of the machine, where it can try that."""
+    probes = getattr(environment, "probes", None)
+    if probes is None:
+        return []
+    return [
+        Finding(name=probe.name, passed=probe.passed, number=None, bound="", said=probe.found, cure=probe.cure)
+        for probe in probes()
+    ]
+
+
 def act_out(pool: EnvPool, scripts: Sequence[tuple[Task, Sequence[str]]]) -> list[Play]:
     """Plays every script until it or its episode ends; what fails is noted, not raised."""
     plays = [Play(task=task, script=tuple(script)) for task, script in scripts]

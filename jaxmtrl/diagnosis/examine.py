@@ -18,7 +18,7 @@ from jaxmtrl.config.sections import Config
 from jaxmtrl.diagnosis.bench import Bench, Rehearsal, make_bench, rehearse
 from jaxmtrl.diagnosis.compiled import check_compiled
 from jaxmtrl.diagnosis.credit import check_credit
-from jaxmtrl.diagnosis.environment import Play, check_crash, check_environment
+from jaxmtrl.diagnosis.environment import Play, check_crash, check_environment, check_needs
 from jaxmtrl.diagnosis.finding import Finding, guarded
 from jaxmtrl.diagnosis.gauge import Gauge
 from jaxmtrl.diagnosis.groups import check_groups
@@ -91,6 +91,9 @@ def examine(config: Config, report: Callable[[str, Sequence[Finding]], None]) ->
 def _examine(
     config: Config, environment: Environment, folder: RunFolder, tell: Callable[[str, list[Finding]], None]
 ) -> tuple[str, ...]:
+    needs = guarded("the machine has what the environment needs", lambda: check_needs(environment))
+    if needs:
+        tell("environment", needs)
     splits = _tasks_of_splits(config, environment)
     train = splits[config.env.train_split]
     before = {child.pid for child in multiprocessing.active_children()}

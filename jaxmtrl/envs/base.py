@@ -80,6 +80,9 @@ class Environment(Protocol):
 
     One that takes long over its first reset may have a method `warm_up(self) -> None` as well. A worker process calls
     it once, as soon as it has started and while nobody waits for it; what it raises is ignored.
+
+    One that needs something of the machine (a sandbox, a program) may have a method `probes(self) -> Sequence[Probe]`
+    (`envs/probe.py`), which tries it in a few seconds; the doctor tells what it finds.
     """
 
     def split(self, name: str) -> Split:

@@ -127,6 +127,24 @@ def test_of_long_output_head_and_tail_are_kept(tmp_path: Path) -> None:
         assert result.output == whole[:half] + whole[-half:] and result.elided == len(whole) - 2 * half
 
 
+def test_no_mischief_in_the_workspace_makes_the_next_command_fail(tmp_path: Path) -> None:
+    with episode(tmp_path) as played:  # a failed episode is not scored, so that a policy must not be able to fail one
+        for mischief in (
+            "chmod 000 .",
+            "chmod 000 /tmp",
+            "rm -rf /tmp/* /testbed/*; rmdir /testbed /tmp",
+            "mv /testbed /tmp/x; ln -s / /testbed/proc; mkdir dev etc; mount -t tmpfs x .",
+            "for i in $(seq 3000); do : > f$i; done",
+            "head -c 90000000 /dev/zero > full; head -c 90000000 /dev/zero > /tmp/full; exec 1>&-",
+        ):
+            played.run(mischief)
+            assert played.says("echo fine") == "fine"
+            played.run("echo told > /run/report", reports=["/run/report"])
+            assert played.sandbox.report("/run/report") == b"told\n"
+            shown = played.run("cat new/t.py", shown={"/testbed/new/t.py": b"t\n"})
+            assert (shown.exit_code, shown.output) == (0, b"t\n") or shown.exit_code == 126
+
+
 def test_output_comes_back_byte_by_byte(tmp_path: Path) -> None:
     with episode(tmp_path) as played:
         assert (

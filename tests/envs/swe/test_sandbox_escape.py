@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
@@ -10,7 +11,8 @@ from time import monotonic, sleep
 import pytest
 from sandboxes import MIB, episode, make_rootfs, needs_bubblewrap
 
-from jaxmtrl.envs.swe.sandbox import seccomp
+from jaxmtrl.envs.swe.sandbox import bwrap, seccomp
+from jaxmtrl.envs.swe.sandbox.bwrap import find_tools
 from jaxmtrl.envs.swe.sandbox.owner import USER
 
 pytestmark = needs_bubblewrap()
@@ -89,6 +91,14 @@ def test_no_namespace_can_be_made(tmp_path: Path) -> None:
         number, new_user = {"x86_64": 56, "aarch64": 220}[os.uname().machine], 0x10000000 | 17
         clone += f"print(l.syscall({number}, {new_user}, 0, 0, 0, 0), errno.errorcode[ctypes.get_errno()])"
         assert played.python(clone).output == b"-1 EPERM\n"
+
+
+def test_old_versions_of_bubblewrap_make_no_namespaces_either(tmp_path: Path, monkeypatch) -> None:
+    old = replace(find_tools(), disable_userns=False)
+    monkeypatch.setattr(bwrap, "find_tools", lambda: old)
+    with episode(tmp_path) as played:
+        assert played.run("unshare -Urm true").exit_code not in (0, None)
+        assert played.run("unshare -m true; mount -t tmpfs x /tmp").exit_code not in (0, None)
 
 
 def test_setuid_gives_nothing(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from jaxmtrl.envs.probe import Probe
+
 WORKDIR = "/testbed"  # where commands begin, and where the workspace is shown
 VENV = "/opt/venv"  # where an instance's virtual environment is shown
 
@@ -53,7 +55,9 @@ Why = Literal["", "timeout", "oom", "output_flood", "too_large"]
 class ExecResult:
     """How one command ended."""
 
-    exit_code: int | None  # None where it was killed by us; 128 + n where signal n killed it; 127: no shell is left
+    exit_code: (
+        int | None
+    )  # None where it was killed by us; 128 + n where signal n killed it; 127: no shell is left; 126: no room
     output: bytes  # both streams as they came, head and tail of it where `elided` > 0
     elided: int = 0  # bytes left out between head and tail; they are left out after the first half of `output_kept`
     why: Why = ""  # why it was killed, or (too_large, before it began) refused
@@ -77,16 +81,6 @@ class ChangeSet:
     files: tuple[FileChange, ...]  # sorted by path
     dropped: tuple[str, ...] = ()  # paths of links, sockets, devices; of names that are no UTF-8
     too_large: str = ""  # what was too much, in words; `files` is empty then
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probe:
-    """One thing that a backend must be able to do, tried on this machine."""
-
-    name: str  # for example "network is off"
-    passed: bool
-    found: str  # what was seen, in a few words
-    cure: str = ""  # what to do where it failed
 
 
 class Sandbox(Protocol):

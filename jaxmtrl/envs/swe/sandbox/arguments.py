@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxmtrl.envs.swe.sandbox.api import VENV, WORKDIR, Limits
-from jaxmtrl.envs.swe.sandbox.holder import EMPTY, LOWER, ROOT, STAGE, TEMPORARY, WORKSPACE
+from jaxmtrl.envs.swe.sandbox.api import VENV, WORKDIR
+from jaxmtrl.envs.swe.sandbox.holder import EMPTY, LOWER, ROOT, SHARED, STAGE, TEMPORARY, WORKSPACE
 
 COMMAND = "/run/command"
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types", "ssl/certs", "magic")
@@ -37,7 +37,6 @@ class Layout:
 
 def options(
     layout: Layout,
-    limits: Limits,
     *,
     variables: Mapping[str, str],
     data: Mapping[str, int],
@@ -54,7 +53,6 @@ def options(
         seccomp: descriptor of the filter.
         status: descriptor that bwrap tells its process and its exit code.
     """
-    size = str(limits.temporary)
     given = ["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
     given += ["--disable-userns"] if layout.disable_userns else []
     given += ["--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
@@ -62,8 +60,9 @@ def options(
     for name, value in variables.items():
         given += ["--setenv", name, value]
     given += _of_an_image(layout.rootfs) if layout.rootfs is not None else _of_the_host(layout)
-    given += ["--proc", "/proc", "--dev", "/dev", "--size", size, "--perms", "1777", "--tmpfs", "/dev/shm"]
-    given += ["--bind", f"{STAGE}/{TEMPORARY}", "/tmp", "--bind", f"{STAGE}/{WORKSPACE}", WORKDIR]
+    given += ["--proc", "/proc", "--dev", "/dev"]
+    for name, path in ((SHARED, "/dev/shm"), (TEMPORARY, "/tmp"), (WORKSPACE, WORKDIR)):
+        given += ["--bind", f"{STAGE}/{name}", path]
     for path, descriptor in data.items():
         given += ["--perms", "0444", "--ro-bind-data", str(descriptor), path]
     for path, source in bound.items():

@@ -6,6 +6,7 @@ command is a bwrap of its own inside the holder's namespaces, with processes, ne
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from jaxmtrl.envs.swe.sandbox.watch import End, Watch
 from jaxmtrl.errors import SandboxFailure
 
 _TOOLS = ("bwrap", "nsenter", "prlimit", "setpriv")
+NO_ROOM = 126  # exit code where a file was to be shown and the workspace is full
 _OPEN_FILES = 1024
 _PAUSE_S = 0.5  # before a command that could not be started is tried again
 
@@ -52,8 +54,8 @@ def find_tools() -> Tools:
     if not seccomp.supported():
         raise SandboxFailure("sandboxes of bubblewrap are for x86-64 and aarch64; use podman or docker")
     spoken = subprocess.run([paths["bwrap"], "--help"], capture_output=True, text=True, env={}).stdout
-    if "--size" not in spoken or "--json-status-fd" not in spoken:
-        raise SandboxFailure("this bubblewrap has no --size; install 0.6 or newer")
+    if "--perms" not in spoken or "--json-status-fd" not in spoken:
+        raise SandboxFailure("this bubblewrap is too old, it has no --perms; install 0.5 or newer")
     return Tools(paths=paths, disable_userns="--disable-userns" in spoken)
 
 
@@ -105,7 +107,13 @@ class BubblewrapSandbox:
         shown = {checked(path): content for path, content in (shown or {}).items()}
         self._reports = {checked(path): f"{holder.REPORTS}/{number}" for number, path in enumerate(reports)}
         try:
-            left_over = [path for path in (*shown, *reports) if not self._held.make_way(path)]
+            self._held.open_workspace()
+            try:
+                left_over = [path for path in (*shown, *reports) if not self._held.make_way(path)]
+            except OSError as err:  # the policy has filled its workspace, so that nothing can even be removed
+                if err.errno != errno.ENOSPC:
+                    raise
+                return ExecResult(exit_code=NO_ROOM, output=str(err).encode())
             for place in self._reports.values():
                 self._held.new_file(place)
             given = variables(venv=self._venv, more=environment)
@@ -157,7 +165,6 @@ class BubblewrapSandbox:
             filter_ = memory(self._filter)
             arguments = options(
                 self._layout,
-                self._limits,
                 variables=given,
                 data=files,
                 bound=self._reports,
@@ -219,9 +226,13 @@ def _pipe(stack: ExitStack) -> tuple[int, int]:
 def _result(end: End) -> ExecResult:
     code = end.exit_code
     if code is None and not end.why:  # bwrap did not come as far as the command
-        if not end.output.startswith(b"bwrap: execvp"):
-            raise SandboxFailure(f"bubblewrap did not start a command: {end.output.decode(errors='replace')[:400]}")
-        code = 127  # the policy has removed the shell from its copy of the image
+        said = end.output.decode(errors="replace")[:400]
+        if said.startswith("bwrap: execvp"):  # the policy has removed the shell from its copy of the image,
+            code = 127
+        elif "No space left on device" in said:  # or filled the workspace, where a file was to be shown
+            code = NO_ROOM
+        else:
+            raise SandboxFailure(f"bubblewrap did not start a command: {said}")
     return ExecResult(
         exit_code=code,
         output=end.output,

@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import IO
 
 from jaxmtrl.envs.swe.sandbox.api import ChangeSet, FileChange
 
@@ -16,6 +17,7 @@ from jaxmtrl.envs.swe.sandbox.api import ChangeSet, FileChange
 NOT_LOOKED_AT = frozenset({".git", "__pycache__", ".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache"})
 _DEEPEST = 64
 _MOST_DROPPED = 1000
+_PIECE = 1 << 20
 _OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
@@ -109,12 +111,9 @@ def _file(found: _Found, path: str, name: str, upper: int, lower: Sequence[int],
     if below is not None and stat.S_ISDIR(below.st_mode):
         _gone(found, path, name, lower)
     executable = bool(mode.st_mode & stat.S_IXUSR)
-    known = None
     if below is not None and stat.S_ISREG(below.st_mode) and bool(below.st_mode & stat.S_IXUSR) == executable:
-        if below.st_size == mode.st_size:  # perhaps only touched
-            known = _read(name, _holder_of(name, lower), below.st_size)
-            if _read(name, upper, mode.st_size) == known:
-                return
+        if below.st_size == mode.st_size and _same(name, upper, _holder_of(name, lower)):  # it was only touched
+            return
     found.room_for(mode.st_size)
     content = _read(name, upper, mode.st_size)
     found.change(FileChange(path=path, content=content, executable=executable))
@@ -189,11 +188,25 @@ def _opened(name: str, folder: int) -> Iterator[int]:
 
 
 def _read(name: str, folder: int, most: int) -> bytes:
-    descriptor = _open(name, folder, os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{name!r} is no plain file any more")
+    with _file_of(name, folder) as file:
         return file.read(most)
+
+
+def _same(name: str, one: int, other: int) -> bool:
+    """Whether two folders' files of that name hold the same; in pieces, since a base may hold large ones."""
+    with _file_of(name, one) as first, _file_of(name, other) as second:
+        while (piece := first.read(_PIECE)) == second.read(_PIECE):
+            if not piece:
+                return True
+    return False
+
+
+def _file_of(name: str, folder: int) -> IO[bytes]:
+    file = os.fdopen(_open(name, folder, os.O_NONBLOCK), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{name!r} is no plain file any more")
+    return file
 
 
 def _open(name: str, folder: int, flags: int) -> int:

@@ -68,6 +68,12 @@ class Held:
         if self.process.poll() is not None:
             raise SandboxFailure("the process that holds the sandbox has died")
 
+    def open_workspace(self) -> None:
+        """Lets commands begin in the workspace, should one before have closed it."""
+        mode = os.stat(holder.WORKSPACE, dir_fd=self.stage).st_mode
+        if mode & 0o700 != 0o700:
+            os.chmod(holder.WORKSPACE, 0o755, dir_fd=self.stage)
+
     def make_way(self, path: str) -> bool:
         """Makes way for a mount at `path` as commands see it; whether it leaves nothing behind."""
         place = self._place(path)
@@ -154,6 +160,7 @@ def _start(order: dict) -> subprocess.Popen:
     if said != b"ready\n":
         _end(process)
         raise SandboxFailure(f"a sandbox could not be made: {said.decode(errors='replace').strip() or 'it hung'}")
+    process.stdout.close()
     return process
 
 

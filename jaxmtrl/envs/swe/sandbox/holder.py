@@ -16,8 +16,9 @@ STAGE = "/sys"  # covered by our own mounts in here: it exists everywhere, and n
 WORKSPACE = "workspace"  # within STAGE: what the policy sees at WORKDIR
 ROOT = "root"  # its copy of the root filesystem, where there is one
 TEMPORARY = "temporary"  # its /tmp
+SHARED = "shared"  # its /dev/shm
 EMPTY = "empty"  # an empty folder, read-only
-REPORTS = "written/reports"  # files that single commands write for us
+REPORTS = "reports"  # files that single commands write for us
 LOWER = "lower"  # the read-only trees, by number
 _UPPER = "written/{}/upper"  # what was written in an overlay, by the overlay's name
 
@@ -83,16 +84,18 @@ def _mount_everything(order: dict, owner: int | None) -> None:
     stage = "size=256k,nr_inodes=1k,mode=755"
     _mount("tmpfs", STAGE, "tmpfs", safe, stage)
     os.chdir(STAGE)
-    for name in (EMPTY, LOWER, "written", TEMPORARY, *order["overlays"]):
+    for name in (EMPTY, LOWER, "written", REPORTS, TEMPORARY, SHARED, *order["overlays"]):
         os.mkdir(name)
     _mount("tmpfs", "written", "tmpfs", safe, f"size={order['size']},nr_inodes={order['files']},mode=755")
-    _mount("tmpfs", TEMPORARY, "tmpfs", safe, f"size={order['temporary']},nr_inodes={order['files']},mode=1777")
-    if owner is not None:
-        os.chown(TEMPORARY, owner, owner)
+    _mount("tmpfs", REPORTS, "tmpfs", safe, f"size={order['temporary']},nr_inodes=100,mode=755")
+    for name in (TEMPORARY, SHARED):
+        _mount("tmpfs", name, "tmpfs", safe, f"size={order['temporary']},nr_inodes={order['files']},mode=1777")
+    for name in (REPORTS, TEMPORARY, SHARED):
+        if owner is not None:
+            os.chown(name, owner, owner)
     for number, path in enumerate(order["lower"]):
         os.mkdir(f"{LOWER}/{number}")
         _mount(path, f"{LOWER}/{number}", "", _BIND | _RECURSIVE)
-    _make_folder(REPORTS, owner)
     for name, layers in order["overlays"].items():
         _overlay(name, [f"{STAGE}/{LOWER}/{order['lower'].index(layer)}" for layer in layers], owner)
     _mount("none", STAGE, "", _REMOUNT | _READ_ONLY | safe, stage)

@@ -74,8 +74,8 @@ class ContainerSandbox:
         self._limits = limits
         self._name = _new_name()
         self._closed = False
-        self._engine.do(*start_options(self._name, base, limits))
         try:
+            self._engine.do(*start_options(self._name, base, limits))
             for tree in [base.tree, *base.layers]:
                 if tree is not None:
                     self._engine.do("cp", f"{tree}/.", f"{self._name}:{WORKDIR}")
@@ -124,6 +124,7 @@ class ContainerSandbox:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._engine.do("kill", self._name, check=False)  # removing alone would ask it first, for ten seconds
             self._engine.do("rm", "--force", "--volumes", self._name, check=False)
 
     def _exec(self, given: Mapping[str, str], wall_s: float) -> ExecResult:

@@ -40,7 +40,11 @@ def variables(*, venv: str | None, more: Mapping[str, str] | None) -> dict[str, 
     found = dict(_QUIET, PATH=_SYSTEM_PATH)
     if venv is not None:
         found |= {"PATH": f"{venv}/bin:{_SYSTEM_PATH}", "VIRTUAL_ENV": venv}
-    return found | dict(more or {})
+    for name, value in (more or {}).items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError(f"{name!r} with value {value!r} cannot be a variable")
+        found[name] = value
+    return found
 
 
 def venv_place(has_venv: bool) -> str | None:

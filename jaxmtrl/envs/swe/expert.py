@@ -1,0 +1,60 @@
+"""How one plays who knows the repair: looks at the place, edits it, submits."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Sequence
+from typing import Literal
+
+from jaxmtrl.envs.swe.actions import Form, write_command, write_submit
+from jaxmtrl.envs.swe.edits import edit_command
+from jaxmtrl.envs.swe.sandbox.api import Base, FileChange
+from jaxmtrl.envs.swe.screen import base_file
+
+_AROUND = 8  # lines shown before and after what will be edited
+
+
+def gold_actions(
+    base: Base, gold: Sequence[FileChange], *, form: Form, way: Literal["direct", "looking"]
+) -> list[str] | None:
+    """Answers that do the known repair.
+
+    Args:
+        base: as the policy meets it.
+        gold: what the repair makes of which files.
+        way: looking: shows the lines first, so that what is edited has been read.
+
+    Returns:
+        None where the repair is not of text, or there is none.
+    """
+    commands: list[str] = []
+    for change in gold:
+        try:
+            before = (base_file(base, change.path) or b"").decode()
+            after = (change.content or b"").decode()
+        except UnicodeDecodeError:
+            return None
+        if change.content is None:
+            commands.append(f"rm {shlex.quote(change.path)}")
+        elif before != after:
+            commands += [_look(change.path, before, after)] if way == "looking" and before else []
+            commands.append(edit_command(change.path, before or None, after))
+    return [*(write_command(command, form) for command in commands), write_submit(form)] if commands else None
+
+
+def _look(path: str, before: str, after: str) -> str:
+    """A command that shows the places of a file that differ, lines numbered."""
+    lines = before.split("\n")
+    opcodes = difflib.SequenceMatcher(a=lines, b=after.split("\n"), autojunk=False).get_opcodes()
+    spans: list[list[int]] = []
+    for kind, start, end, _, _ in opcodes:
+        first, last = max(1, start + 1 - _AROUND), min(len(lines), end + _AROUND)
+        if kind == "equal":
+            continue
+        if spans and first <= spans[-1][1] + 1:
+            spans[-1][1] = last
+        else:
+            spans.append([first, last])
+    shown = ";".join(f"{first},{last}p" for first, last in spans)
+    return f"cat -n {shlex.quote(path)} | sed -n '{shown}'"
