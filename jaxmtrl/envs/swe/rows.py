@@ -117,8 +117,10 @@ def to_row(instance: SweInstance) -> dict[str, Any]:
 
 
 def row_hash(instance: SweInstance) -> str:
-    """Equal for equal tasks, whatever the order of their fields."""
-    fields = json.dumps(dataclasses.asdict(instance), sort_keys=True, default=str)
+    """Equal for equal tasks, whatever the order of their fields and however long their tests were found to take."""
+    known = dataclasses.asdict(instance)
+    known["extra"] = {name: value for name, value in instance.extra.items() if name != "suite_s"}
+    fields = json.dumps(known, sort_keys=True, default=str)
     return hashlib.sha256(fields.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

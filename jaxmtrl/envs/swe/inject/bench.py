@@ -1,31 +1,21 @@
-"""Runs a package's tests on its tree, with files of it changed, as often as is asked for: each time from the beginning.
-
-In sandboxes; or, where whoever asks says that it is safe, in plain processes on a copy.
-"""
+"""Runs a package's tests on its tree with files of it changed, each time from the beginning."""
 
 from __future__ import annotations
 
 import json
-import os
+import math
 import re
 import shlex
-import shutil
-import signal
-import subprocess
-import tempfile
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from pathlib import Path, PurePosixPath
 
 from jaxmtrl.envs.swe.report import PLUGIN, PLUGIN_NAME, REPORT_VARIABLE, TEXT_VARIABLE, SuiteReport, parse_report
 from jaxmtrl.envs.swe.sandbox.api import WORKDIR, Backend, Base, Limits
 
 _COVERAGE_PLUGIN = Path(__file__).with_name("coverage_plugin.py")
 _COVERAGE_NAME = "jaxmtrl_coverage"
-_PLACE = "/run/swe/bench"
+_PLACE = f"{WORKDIR}/.jaxmtrl-bench"  # pytest looks for no tests in folders of such names
 _MOST_REPORT = 256 << 20
 # As the grader runs them: nothing that a workspace says about pytest counts.
 _OPTIONS = (
@@ -39,7 +29,7 @@ class Job:
     """One run of pytest."""
 
     targets: Sequence[str]  # files, folders or ids
-    wall_s: float
+    cpu_s: float  # that it may take; a busy machine then changes nothing. By the clock it may take a good deal longer
     changed: Mapping[str, bytes] = field(default_factory=dict)  # files of the tree as they are for this run
     hash_seed: int = 0  # two runs with two seeds find tests that hang on the order of sets
     text: int = 0  # characters of what pytest says of a test that fails
@@ -57,16 +47,13 @@ class Ran:
     lines: Mapping[str, Mapping[int, Sequence[str]]] = field(default_factory=dict)  # tests by file and line
 
 
-class Bench(Protocol):
-    def run(self, job: Job) -> Ran: ...
-
-
-class SandboxBench:
+class Bench:
     """Each run in a sandbox of its own; safe for threads."""
 
-    def __init__(self, backend: Backend, base: Base, limits: Limits | None = None):
+    def __init__(self, backend: Backend, base: Base, roots: Sequence[str], limits: Limits | None = None):
         self.backend = backend
         self.base = base
+        self.roots = roots  # folders of the tree that modules are imported from
         self.limits = limits or Limits(file_size=_MOST_REPORT)
 
     def run(self, job: Job) -> Ran:
@@ -76,9 +63,9 @@ class SandboxBench:
         sandbox = self.backend.open(self.base, self.limits)
         try:
             done = sandbox.run(
-                f"exec python -m pytest {shlex.join(_options(job, WORKDIR))} @{_PLACE}/targets",
-                wall_s=job.wall_s,
-                environment=_variables(job, _PLACE),
+                f"{_limited(job)} python -m pytest {shlex.join(_options(job))} @{_PLACE}/targets",
+                wall_s=_wall_s(job),
+                environment=_variables(job, self.roots),
                 shown=shown,
                 reports=reports,
             )
@@ -89,77 +76,12 @@ class SandboxBench:
         return _ran(report, lines, done.output, done.wall_s, in_time=not done.why)
 
 
-class PlainBench:
-    """Plain processes with all rights of ours: for packages that are trusted as much as one that is installed."""
-
-    def __init__(self, tree: Path, python: str, roots: Sequence[str]):
-        self.tree = tree
-        self.python = python
-        self.roots = roots
-        self._spare: list[Path] = []  # copies that nobody uses
-        self._guard = threading.Lock()
-        self._scratch = tempfile.TemporaryDirectory(prefix="jaxmtrl-bench-")
-
-    def close(self) -> None:
-        self._scratch.cleanup()
-
-    def run(self, job: Job) -> Ran:
-        with self._guard:
-            folder = self._spare.pop() if self._spare else None
-        folder = folder or self._copy()
-        try:
-            return self._run(job, folder)
-        finally:
-            for path in job.changed:
-                shutil.copy2(self.tree / path, folder / "tree" / path)
-            with self._guard:
-                self._spare.append(folder)
-
-    def _copy(self) -> Path:
-        folder = Path(tempfile.mkdtemp(dir=self._scratch.name))
-        shutil.copytree(self.tree, folder / "tree", symlinks=True)
-        return folder
-
-    def _run(self, job: Job, folder: Path) -> Ran:
-        tree, place = folder / "tree", folder / "bench"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        for name, content in _given(job).items():
-            (place / name).write_bytes(content)
-        for path, content in job.changed.items():
-            (tree / path).write_bytes(content)
-        variables = _variables(job, str(place)) | {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder)}
-        variables["PYTHONPATH"] = ":".join([str(place), *(str(tree / root) for root in self.roots)])
-        command = [self.python, "-m", "pytest", *_options(job, str(tree)), f"@{place}/targets"]
-        started = time.monotonic()
-        with (place / "output").open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=tree,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-            try:
-                process.wait(job.wall_s)
-                in_time = True
-            except subprocess.TimeoutExpired:
-                in_time = False
-            finally:
-                _end(process)
-        report, lines = (_read(place / name) for name in ("report", "coverage"))
-        return _ran(report, lines, _read(place / "output"), time.monotonic() - started, in_time=in_time)
+def _limited(job: Job) -> str:
+    return f"ulimit -t {math.ceil(job.cpu_s)}; exec"
 
 
-def _end(process: subprocess.Popen) -> None:
-    """Ends it with all that it started and that stayed in its session."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
+def _wall_s(job: Job) -> float:
+    return 8 * job.cpu_s + 60
 
 
 def _given(job: Job) -> dict[str, bytes]:
@@ -171,22 +93,22 @@ def _given(job: Job) -> dict[str, bytes]:
     return given | ({f"{_COVERAGE_NAME}.py": _COVERAGE_PLUGIN.read_bytes()} if job.coverage else {})
 
 
-def _options(job: Job, workdir: str) -> list[str]:
+def _options(job: Job) -> list[str]:
     """Not among the targets' lines: pytest loads plugins before it reads those."""
-    return [*_OPTIONS, f"--rootdir={workdir}", "-p", PLUGIN_NAME, *(("-p", _COVERAGE_NAME) if job.coverage else ())]
+    return [*_OPTIONS, f"--rootdir={WORKDIR}", "-p", PLUGIN_NAME, *(("-p", _COVERAGE_NAME) if job.coverage else ())]
 
 
-def _variables(job: Job, place: str) -> dict[str, str]:
+def _variables(job: Job, roots: Sequence[str]) -> dict[str, str]:
     variables = {
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": str(job.hash_seed),
         "PYTHONSAFEPATH": "1",
-        "PYTHONPATH": place,
+        "PYTHONPATH": ":".join([_PLACE, *(str(PurePosixPath(WORKDIR, root)) for root in roots)]),
         "LANG": "C.UTF-8",
         "TZ": "UTC",
-        REPORT_VARIABLE: f"{place}/report",
-        "JAXMTRL_COVERAGE": f"{place}/coverage",
+        REPORT_VARIABLE: f"{_PLACE}/report",
+        "JAXMTRL_COVERAGE": f"{_PLACE}/coverage",
     }
     return variables | ({TEXT_VARIABLE: str(job.text)} if job.text else {})
 
@@ -211,10 +133,6 @@ def _tests_by_line(data: bytes) -> dict[str, dict[int, list[str]]]:
         path: {int(line): [tests[number] for number in numbers] for line, numbers in lines.items()}
         for path, lines in found["files"].items()
     }
-
-
-def _read(path: Path) -> bytes:
-    return path.read_bytes() if path.is_file() else b""
 
 
 def is_plain_id(test: str) -> bool:

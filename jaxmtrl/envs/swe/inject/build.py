@@ -25,7 +25,7 @@ def fault_row(package: Package, fault: Fault, *, level: str, hidden: bool) -> Sw
     clean = {path: (package.tree / path).read_bytes() for path in paths}
     faulty = {path: mutate(clean[path], [site for site in fault.sites if site.path == path]) for path in paths}
     bug = make_patch(*({path: data.decode("utf-8") for path, data in files.items()} for files in (clean, faulty)))
-    told = statements(package.name, fault.texts, fault.messages)
+    told = statements(package.name, package.tree, fault.texts, fault.messages)
     name = f"{package.name}-{package.version}__{fault.kind}-{hashlib.sha256(bug.encode()).hexdigest()[:8]}"
     level = random.Random(name).choice(LEVELS) if level == "mixed" else level
     return package.row(

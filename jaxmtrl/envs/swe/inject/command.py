@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jaxmtrl.envs.swe.inject.bench import Bench, PlainBench, SandboxBench
+from jaxmtrl.envs.swe.inject.bench import Bench
 from jaxmtrl.envs.swe.inject.build import fault_row
 from jaxmtrl.envs.swe.inject.mutators import KINDS
 from jaxmtrl.envs.swe.inject.package import Package, prepare
@@ -18,7 +19,8 @@ from jaxmtrl.envs.swe.inject.splits import by_split, split_of
 from jaxmtrl.envs.swe.inject.statements import LEVELS
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import save_instances
-from jaxmtrl.envs.swe.sandbox.api import Backend, Base
+from jaxmtrl.envs.swe.sandbox.api import Base
+from jaxmtrl.envs.swe.sandbox.choice import choose
 from jaxmtrl.envs.swe.trees import TreeCache
 from jaxmtrl.errors import ConfigError, JaxmtrlError
 
@@ -29,29 +31,30 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if not options.package and not options.release:
         raise ConfigError("the command line", ["name at least one --package or --release"])
     cache = TreeCache(options.cache)
-    benches = _Benches(None if options.unsafe else _backend())
+    benches = _benches(options.unsafe)
     rows: list[SweInstance] = []
     failed = 0
-    try:
-        for wanted in options.package:
-            failed += not _of_package(cache, benches, options, wanted, rows)
-        for name, old, new in options.release:
-            failed += not _of_release(cache, benches, options, (name, old, new), rows)
-    finally:
-        benches.close()
+    for wanted in options.package:
+        failed += not _of_package(cache, benches, options, wanted, rows)
+    for name, old, new in options.release:
+        failed += not _of_release(cache, benches, options, (name, old, new), rows)
     _save(options.out, rows)
     return 1 if failed else 0
 
 
 def _of_package(
-    cache: TreeCache, benches: _Benches, options: argparse.Namespace, wanted: str, rows: list[SweInstance]
+    cache: TreeCache,
+    benches: Callable[[Path, Package], Bench],
+    options: argparse.Namespace,
+    wanted: str,
+    rows: list[SweInstance],
 ) -> int:
     """Adds the rows of one package; returns how many they are."""
     try:
         wanted, _, targets = wanted.partition(":")
         name, _, version = wanted.partition("==")
         package = prepare(cache, name, version, options.needs)
-        bench = benches.of(package.tree, package)
+        bench = benches(package.tree, package)
         started = time.monotonic()
         suite = survey(bench, targets.split(",") if targets else ["."])
     except JaxmtrlError as err:
@@ -61,6 +64,7 @@ def _of_package(
         f"{package.name} {package.version}: {len(suite.passing)} stable tests in {suite.wall_s:.1f} s, surveyed in "
         f"{time.monotonic() - started:.0f} s"
     )
+    before = _cpu_s()
     search = Search(bench, package, suite, seed=options.seed, kinds=options.kinds)
     found: dict[str, SweInstance] = {}
     for fault in search.faults(options.jobs, options.stop_s):
@@ -68,11 +72,12 @@ def _of_package(
         found.setdefault(row.bug_patch, _with_split(row, options))
         if len(found) >= options.count:
             break
-    minutes = (time.monotonic() - search.started) / 60
+    minutes, cpu_minutes = (time.monotonic() - search.started) / 60, (_cpu_s() - before) / 60
     became = ", ".join(f"{word} {count}" for word, count in sorted(search.counts.items()))
     say(
         f"{package.name} {package.version}: {len(found)} instances of {len(search.candidates)} candidates, "
-        f"{len(found) / minutes / options.jobs:.0f} a minute a core ({became}; licence {package.licence})"
+        f"{len(found) / cpu_minutes:.0f} a minute of CPU, {len(found) / minutes:.0f} by the clock ({became}; licence "
+        f"{package.licence})"
     )
     rows += found.values()
     return len(found)
@@ -80,7 +85,7 @@ def _of_package(
 
 def _of_release(
     cache: TreeCache,
-    benches: _Benches,
+    benches: Callable[[Path, Package], Bench],
     options: argparse.Namespace,
     release: tuple[str, str, str],
     rows: list[SweInstance],
@@ -88,7 +93,7 @@ def _of_release(
     name, *versions = release
     try:
         old, new = (prepare(cache, name, version, options.needs) for version in versions)
-        row = release_row(old, new, benches.of, ["."], level=options.statement)
+        row = release_row(old, new, benches, ["."], level=options.statement)
     except JaxmtrlError as err:
         say(f"{' '.join(release)}: left out. {err}")
         return 0
@@ -114,34 +119,20 @@ def _save(folder: Path, rows: Sequence[SweInstance]) -> None:
     say(f"{folder}/all.jsonl: {len(unique)} instances; splits {splits}; kinds {dict(sorted(kinds.items()))}")
 
 
-class _Benches:
-    """Makes benches, in sandboxes or plain, and clears away what they leave."""
-
-    def __init__(self, backend: Backend | None):
-        self.backend = backend
-        self._plain: list[PlainBench] = []
-
-    def of(self, tree: Path, package: Package) -> Bench:
-        if self.backend is not None:
-            return SandboxBench(self.backend, Base(tree=tree, venv=package.venv))
-        self._plain.append(PlainBench(tree, str(package.venv / "bin" / "python"), package.roots))
-        return self._plain[-1]
-
-    def close(self) -> None:
-        for bench in self._plain:
-            bench.close()
+def _cpu_s() -> float:
+    """What this process and all that it has started and seen end have used: on a busy machine, the honest clock."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def _backend() -> Backend:
-    """Sandboxes of bubblewrap; never without being told so.
+def _benches(unsafe: bool) -> Callable[[Path, Package], Bench]:
+    """Benches in sandboxes of bubblewrap; in plain processes only where one is told so.
 
     Raises:
-        SandboxFailure: there are none on this machine; with the cure.
+        ConfigError: there are no sandboxes on this machine; with the cure.
     """
-    from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap, find_tools
-
-    find_tools()
-    return Bubblewrap()
+    backend = choose("local" if unsafe else "bwrap", unsafe=unsafe)
+    return lambda tree, package: Bench(backend, Base(tree=tree, venv=package.venv), package.roots)
 
 
 def _kinds(words: str) -> list[str]:

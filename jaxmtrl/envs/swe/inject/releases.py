@@ -53,7 +53,9 @@ def release_row(
         mended = _joined(Path(scratch) / "mended", code=new, tests=new, whole=old)
         suite = survey(bench(mended, old), targets, coverage=False)
         runs = [
-            bench(faulty, old).run(Job(targets=targets, wall_s=3 * suite.wall_s + 30, hash_seed=seed, text=3000))
+            bench(faulty, old).run(
+                Job(targets=targets, cpu_s=3 * sum(suite.seconds.values()) + 30, hash_seed=seed, text=3000)
+            )
             for seed in (0, 1)
         ]
     reports = [run.report for run in runs]
@@ -62,7 +64,7 @@ def release_row(
     if not fail or not keep or len(fail) > MOST_SHARE * len(suite.passing) or not all(run.ended for run in runs):
         raise NoRepair(f"of {len(suite.passing)} tests of {new.version} {len(fail)} fail on the code of {old.version}")
     texts = {test: reports[1].texts.get(test, "") for test in fail}
-    told = statements(old.name, texts, reports[1].messages)
+    told = statements(old.name, new.tree, texts, reports[1].messages)
     return old.row(
         id=f"{old.name}-{old.version}__release-{new.version}",
         problem_statement=_changes(new) + told["c" if level == "mixed" else level],

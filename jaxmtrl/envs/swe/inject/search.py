@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from jaxmtrl.envs.swe.inject.bench import Bench, Job, Ran, is_plain_id
-from jaxmtrl.envs.swe.inject.mutators import KINDS, Site, find_sites, mutate
+from jaxmtrl.envs.swe.inject.mutators import KINDS, Site, find_sites, is_fault, mutate
 from jaxmtrl.envs.swe.inject.package import Package
 from jaxmtrl.envs.swe.report import same_outcomes
 from jaxmtrl.errors import EnvironmentFailure
@@ -19,7 +19,7 @@ from jaxmtrl.errors import EnvironmentFailure
 MOST_FAILING = 30  # tests that one fault may break: more say that it breaks all, not that it is hard
 MOST_SHARE = 0.5  # of the stable tests
 _MOST_COVERING = 60  # tests that a fault is first tried with
-_SUITE_S = 1800.0  # the most that a whole suite may take
+_SUITE_S = 600.0  # of CPU: the most that a whole suite may take
 _TEXT = 3000
 
 
@@ -56,7 +56,7 @@ def survey(bench: Bench, targets: Sequence[str], *, coverage: bool = True) -> Su
     Raises:
         NoStableTests: fewer than two of them pass each time.
     """
-    runs = [bench.run(Job(targets=targets, wall_s=_SUITE_S, hash_seed=seed)) for seed in (0, 1)]
+    runs = [bench.run(Job(targets=targets, cpu_s=_SUITE_S, hash_seed=seed)) for seed in (0, 1)]
     same = same_outcomes([run.report for run in runs])
     passing = tuple(test for test, outcome in same.items() if outcome == "passed" and is_plain_id(test))
     if len(passing) < 2 or not all(run.ended for run in runs):
@@ -64,7 +64,7 @@ def survey(bench: Bench, targets: Sequence[str], *, coverage: bool = True) -> Su
     covering: dict[str, dict[int, list[str]]] = {}
     wall_s = max(run.wall_s for run in runs)
     if coverage:
-        run = bench.run(Job(targets=targets, wall_s=_SUITE_S, coverage=True))
+        run = bench.run(Job(targets=targets, cpu_s=_SUITE_S, coverage=True))
         stable = {test for test in passing if run.report.passed(test)}
         order = {test: number for number, test in enumerate(passing)}
         for path, lines in run.lines.items():
@@ -119,11 +119,16 @@ class Search:
 
     def _try(self, sites: tuple[Site, ...]) -> tuple[str, Fault | None]:
         """What became of a fault, in one word; and the fault where it is a good one."""
-        changed = self._changed(sites)
+        by_file = {
+            path: [site for site in sites if site.path == path] for path in sorted({site.path for site in sites})
+        }
+        if not all(is_fault(self.files[path], members) for path, members in by_file.items()):
+            return "no fault", None
+        changed = {path: mutate(self.files[path], members) for path, members in by_file.items()}
         tests = self._covering(sites)
         first = self._run(tests, changed)
         if not first.ended:
-            return "timeout" if first.wall_s >= self._limit(tests) else "died", None
+            return "died", None
         failing = [test for test in tests if not first.report.passed(test)]
         if not failing:
             return "survived", None
@@ -132,14 +137,14 @@ class Search:
         whole = self.bench.run(
             Job(
                 targets=self.suite.targets,
-                wall_s=3 * self.suite.wall_s + 5,
+                cpu_s=_limit(self.suite, self.suite.passing),
                 changed=changed,
                 hash_seed=1,
                 text=_TEXT,
             )
         )
         if not whole.ended:
-            return "timeout", None
+            return "died", None
         fail_to_pass = [test for test in self.suite.passing if not whole.report.passed(test)]
         pass_to_pass = [test for test in self.suite.passing if whole.report.passed(test)]
         if len(fail_to_pass) > min(MOST_FAILING, MOST_SHARE * len(self.suite.passing)) or not pass_to_pass:
@@ -160,17 +165,15 @@ class Search:
         )
 
     def _run(self, tests: Sequence[str], changed: Mapping[str, bytes]) -> Ran:
-        return self.bench.run(Job(targets=tests, wall_s=self._limit(tests), changed=changed))
-
-    def _limit(self, tests: Sequence[str]) -> float:
-        return 3 * sum(self.suite.seconds.get(test, 0.0) for test in tests) + 8
-
-    def _changed(self, sites: Sequence[Site]) -> dict[str, bytes]:
-        paths = sorted({site.path for site in sites})
-        return {path: mutate(self.files[path], [site for site in sites if site.path == path]) for path in paths}
+        return self.bench.run(Job(targets=tests, cpu_s=_limit(self.suite, tests), changed=changed))
 
     def _covering(self, sites: Sequence[Site]) -> list[str]:
         return _covering(self.suite, sites, random.Random(f"{self.seed}:{sites!r}"))
+
+
+def _limit(suite: Suite, tests: Sequence[str]) -> float:
+    """Seconds of CPU for a run of `tests`: a fault may make a loop endless."""
+    return 3 * sum(suite.seconds.get(test, 0.0) for test in tests) + 5
 
 
 def _covering(suite: Suite, sites: Sequence[Site], draw: random.Random | None = None) -> list[str]:
