@@ -230,7 +230,9 @@ HOSTILE = {  # D16 and D18, by real commands: what is dropped, and what comes of
     "special files": "mkfifo pipe; python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('s')\"",
     "tests": "mkdir -p tests; echo 'def test_discount(): pass' > tests/test_prices.py; ln -s tests more",
     "a folder over tests": "mkdir -p evil && mv evil tests; echo 'import os; os._exit(0)' > conftest.py",
-    "names": "touch $'a\\nb' $'\\xff' -- '-rf'; chmod 000 shop/basket.py",
+    "names": "touch $'a\\nb' $'\\xff' -- '-rf'",
+    "rights": "mkdir x && echo > x/y && chmod 000 x shop/basket.py; chmod 555 . shop",
+    "a file in place of a folder": "rm -rf tests; echo x > tests",
     "a deep folder": "p=.; for i in $(seq 90); do p=$p/d; mkdir $p; done; touch $p/x",
 }
 

@@ -85,6 +85,7 @@ DROPPED = {
     "D1 edits tests": {"tests/test_prices.py": PASSING},
     "D1 deletes tests": {"tests/test_prices.py": None},
     "D1 new tests": {"tests/test_more.py": PASSING, "shop/test_here.py": PASSING, "check/prices_test.py": PASSING},
+    "D1 in place of a folder or below a file": {"tests": "x", "tests/test_prices.py/x": "x"},
     "D2 conftest": {"conftest.py": FORCE, "shop/conftest.py": FORCE, "tests/conftest.py": FORCE},
     "D3 pytest.ini": {"pytest.ini": "[pytest]\naddopts = -p evil\n", ".pytest.ini": "[pytest]\n"},
     "D3 others": {"tox.ini": "[pytest]\naddopts=-x\n", "setup.cfg": "[tool:pytest]\n", "pyproject.toml": "[tool]\n"},
@@ -101,6 +102,12 @@ def test_files_that_could_decide_are_left_out(graded, name):
     """Alone they are no change; beside a repair they do not matter."""
     verdict = graded(DROPPED[name])
     assert (verdict.status, verdict.screened.dropped) == ("no_change", tuple(sorted(DROPPED[name])))
+
+
+def test_what_lies_in_the_way_of_tests_elsewhere_is_left_out():
+    files = ("checks", "checks/prices.py/x", "checks/prices.py", "checks/other.py")
+    found = screen(changed(dict.fromkeys(files, "x")), base=Base(tree=None), deciding=("checks/prices.py",), gold={})
+    assert [change.path for change in found.files] == ["checks/other.py"]
 
 
 def test_a_repair_beside_all_of_them_is_resolved(graded):
