@@ -152,7 +152,6 @@ class SweEnv:
     def _verdict(self, play: _Play, metrics: Mapping[str, float]) -> StepResult:
         """Ends the episode by what lies in the workspace, submitted or not."""
         rules = self._rules
-        began = time.monotonic()
         changes = play.sandbox.changes(max_files=MAX_FILES, max_bytes=MAX_BYTES)
         play.sandbox.close()
         verdict = grade(
@@ -174,7 +173,7 @@ class SweEnv:
             reward=worth(rules.reward, verdict),
             done=True,
             success=verdict.status == "resolved",
-            metrics={**metrics, **_measures(verdict), "swe/grading_s": time.monotonic() - began},
+            metrics={**metrics, **_measures(verdict)},
         )
 
 

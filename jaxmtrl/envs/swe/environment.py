@@ -29,6 +29,8 @@ from jaxmtrl.envs.swe.trees import TreeCache
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.types import Task
 
+_OVERHEAD_S = 15.0  # of opening sandboxes and reading changes, on a busy machine
+
 
 class SweEnvironment:
     """Splits, experts and players; implements `envs.base.Environment` and `env.Workshop`."""
@@ -57,6 +59,11 @@ class SweEnvironment:
     def max_steps(self) -> int:
         """The largest of all splits; a task's own limit is in its payload."""
         return max(split.max_steps or self._options.max_steps for split in self._splits.values())
+
+    @property
+    def longest_step_s(self) -> float:
+        """A command that takes all its time, and then the tests."""
+        return self._options.command_s + self._options.tests_s + _OVERHEAD_S
 
     def split_names(self) -> Sequence[str]:
         return tuple(self._splits)
@@ -119,8 +126,8 @@ class SweEnvironment:
         return OwnReturns(win_least=1.0, other_most=most, step_least=least)
 
     def warm_up(self) -> None:
-        """Reads the rows while nobody waits."""
-        _ = self._by_id
+        """Reads the rows and tries the backend while nobody waits."""
+        _ = self._by_id, self._backend
 
     def take(self, task: Task) -> tuple[SweInstance, Prepared]:
         """See `env.Workshop`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import shlex
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from jaxmtrl.envs.swe.edits import edit_command
 from jaxmtrl.envs.swe.sandbox.api import Base, FileChange
 from jaxmtrl.envs.swe.screen import base_file
 
-_AROUND = 8  # lines shown before and after what will be edited
+_AROUND = 8  # lines shown before and after what will be edited, where it is in no function
+_ROUND = 20  # lines shown of a function, and multiples of it: a number that can be guessed
 
 
 def gold_actions(
@@ -44,17 +46,30 @@ def gold_actions(
 
 
 def _look(path: str, before: str, after: str) -> str:
-    """A command that shows the places of a file that differ, lines numbered."""
+    """A command that shows the places of a file that differ: functions by their names, else lines by their numbers."""
     lines = before.split("\n")
     opcodes = difflib.SequenceMatcher(a=lines, b=after.split("\n"), autojunk=False).get_opcodes()
-    spans: list[list[int]] = []
+    functions = _functions(before) if path.endswith(".py") else []
+    found: dict[str, None] = {}
     for kind, start, end, _, _ in opcodes:
-        first, last = max(1, start + 1 - _AROUND), min(len(lines), end + _AROUND)
         if kind == "equal":
             continue
-        if spans and first <= spans[-1][1] + 1:
-            spans[-1][1] = last
+        around = [function for function in functions if function.lineno <= start + 1 <= (function.end_lineno or 0)]
+        if around:
+            inner = around[-1]
+            after_it = -(-(max(end, start + 1) - inner.lineno + 1) // _ROUND) * _ROUND
+            found[f"grep -n -A {after_it} 'def {inner.name}(' {shlex.quote(path)}"] = None
         else:
-            spans.append([first, last])
-    shown = ";".join(f"{first},{last}p" for first, last in spans)
-    return f"cat -n {shlex.quote(path)} | sed -n '{shown}'"
+            first, last = max(1, start + 1 - _AROUND), min(len(lines), end + _AROUND)
+            found[f"cat -n {shlex.quote(path)} | sed -n '{first},{last}p'"] = None
+    return "\n".join(found)
+
+
+def _functions(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function in order of its first line, so that of those around a place the innermost is the last."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return sorted(functions, key=lambda node: node.lineno)

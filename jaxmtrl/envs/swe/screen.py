@@ -88,13 +88,20 @@ def base_file(base: Base, path: str) -> bytes | None:
 def _is_dropped(path: str, base: Base, deciding: Collection[str], gold: Iterable[str]) -> bool:
     parts = PurePosixPath(path).parts
     name = parts[-1]
-    if path in deciding or _FOLDERS & set(parts) or name in _NAMES or name.endswith(_SUFFIXES):
+    if any(_in_the_way(path, file) for file in deciding):
+        return True
+    if _FOLDERS & set(parts) or name in _NAMES or name.endswith(_SUFFIXES):
         return True
     if path in gold:
         return False
-    if _TEST_FOLDERS & set(parts[:-1]) or _TEST_NAME.fullmatch(name):
+    if _TEST_FOLDERS & set(parts) or _TEST_NAME.fullmatch(name):
         return True
     return _shadows(parts, base)
+
+
+def _in_the_way(path: str, file: str) -> bool:
+    """Whether a path is the file's, above it or below it."""
+    return path == file or file.startswith(f"{path}/") or path.startswith(f"{file}/")
 
 
 def _shadows(parts: tuple[str, ...], base: Base) -> bool:

@@ -15,7 +15,7 @@ from jaxmtrl.envs.swe.actions import write_command, write_submit
 from jaxmtrl.envs.swe.env import Rules, SweEnv, grading_limit
 from jaxmtrl.envs.swe.expert import gold_actions
 from jaxmtrl.envs.swe.prompt import Wording
-from jaxmtrl.envs.swe.sandbox.api import ChangeSet, FileChange, Limits
+from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange, Limits
 from jaxmtrl.envs.swe.sandbox.local import Local
 from jaxmtrl.errors import SandboxFailure
 from jaxmtrl.types import Task
@@ -102,6 +102,21 @@ def test_the_expert_wins(player, prepared, way, form):
     assert "edited shop/prices.py" in results[-2].observation
     if way == "looking":
         assert "price + price * percent / 100" in results[0].observation
+
+
+def test_the_expert_looks_for_functions_by_name_and_for_other_lines_by_number(tmp_path):
+    before = "X = 1\n\n\nclass A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n"
+    (tmp_path / "a.py").write_text(before)
+    after = before.replace("X = 1", "X = 2").replace("return 2", "return 3")
+    gold = [FileChange(path="a.py", content=after.encode()), FileChange(path="b", content=b"new\n")]
+    look, edit, new, end = gold_actions(Base(tree=tmp_path), gold, form="fenced", way="looking")
+    assert look == bash("cat -n a.py | sed -n '1,9p'\ngrep -n -A 20 'def g(' a.py")
+    assert "edit a.py" in edit and "edit b <<'E'\n<<<<\n====\nnew\n>>>>" in new and end == SUBMIT
+    gone = gold_actions(Base(tree=tmp_path), [FileChange(path="a.py", content=None)], form="fenced", way="direct")
+    assert gone == [bash("rm a.py"), SUBMIT]
+    assert (
+        gold_actions(Base(tree=tmp_path), [FileChange(path="x", content=b"\xff")], form="fenced", way="direct") is None
+    )
 
 
 def test_the_expert_wins_without_a_sandbox_where_one_asks_for_that(shelf, prepared):
@@ -215,7 +230,9 @@ HOSTILE = {  # D16 and D18, by real commands: what is dropped, and what comes of
     "special files": "mkfifo pipe; python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('s')\"",
     "tests": "mkdir -p tests; echo 'def test_discount(): pass' > tests/test_prices.py; ln -s tests more",
     "a folder over tests": "mkdir -p evil && mv evil tests; echo 'import os; os._exit(0)' > conftest.py",
-    "names": "touch $'a\\nb' $'\\xff' -- '-rf'; chmod 000 shop/basket.py",
+    "names": "touch $'a\\nb' $'\\xff' -- '-rf'",
+    "rights": "mkdir x && echo > x/y && chmod 000 x shop/basket.py; chmod 555 . shop",
+    "a file in place of a folder": "rm -rf tests; echo x > tests",
     "a deep folder": "p=.; for i in $(seq 90); do p=$p/d; mkdir $p; done; touch $p/x",
 }
 

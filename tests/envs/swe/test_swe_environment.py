@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 
 import pytest
@@ -10,6 +11,8 @@ from sandboxes import needs_bubblewrap
 from swe_plays import play
 from tiny_package import CODE, faulty, write_archive
 
+from jaxmtrl.assembly import check
+from jaxmtrl.config.loading import load_config
 from jaxmtrl.envs.base import load_environment
 from jaxmtrl.envs.help import describe_environments
 from jaxmtrl.envs.swe import make
@@ -193,6 +196,15 @@ def test_the_share_of_the_study_warns_of_what_it_pays_for_nothing(options):
     environment = make(options | {"reward": "study_ratio"})
     with pytest.warns(UserWarning, match=r"pays 0\.500 \(median"):
         environment.prepare(environment.split("train").tasks, lambda done, total: None)
+
+
+def test_a_config_that_would_kill_workers_at_work_is_refused(options, tmp_path):
+    """60 s for a command, 300 for the tests, 15 for what is around them."""
+    text = f"run: {{name: a}}\nenv: {{factory: 'jaxmtrl.envs.swe:make', options: {json.dumps(options)}}}\n"
+    (tmp_path / "run.yaml").write_text(text + "evaluation: {splits: {heldout: 1}}\nsft: {demonstrations: 0}\n")
+    with pytest.raises(ConfigError, match=r"got 375, and a step of this environment may take 375 s .* set it to 562"):
+        check(load_config(tmp_path / "run.yaml", ["rollout.step_timeout_s=375"]))
+    check(load_config(tmp_path / "run.yaml", ["rollout.step_timeout_s=376", "reward.preset=verified_binary"]))
 
 
 def test_instances_are_read_again_by_workers_in_other_folders(options, tmp_path, monkeypatch):

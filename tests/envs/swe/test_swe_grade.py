@@ -12,7 +12,7 @@ from jaxmtrl.envs.swe.grade import Grade, grade, has_passed
 from jaxmtrl.envs.swe.report import SuiteReport
 from jaxmtrl.envs.swe.rewards import KINDS, worth
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange, Limits
-from jaxmtrl.envs.swe.screen import base_file
+from jaxmtrl.envs.swe.screen import base_file, screen
 from jaxmtrl.errors import SandboxFailure
 
 pytestmark = needs_bubblewrap()
@@ -85,6 +85,7 @@ DROPPED = {
     "D1 edits tests": {"tests/test_prices.py": PASSING},
     "D1 deletes tests": {"tests/test_prices.py": None},
     "D1 new tests": {"tests/test_more.py": PASSING, "shop/test_here.py": PASSING, "check/prices_test.py": PASSING},
+    "D1 in place of a folder or below a file": {"tests": "x", "tests/test_prices.py/x": "x"},
     "D2 conftest": {"conftest.py": FORCE, "shop/conftest.py": FORCE, "tests/conftest.py": FORCE},
     "D3 pytest.ini": {"pytest.ini": "[pytest]\naddopts = -p evil\n", ".pytest.ini": "[pytest]\n"},
     "D3 others": {"tox.ini": "[pytest]\naddopts=-x\n", "setup.cfg": "[tool:pytest]\n", "pyproject.toml": "[tool]\n"},
@@ -101,6 +102,12 @@ def test_files_that_could_decide_are_left_out(graded, name):
     """Alone they are no change; beside a repair they do not matter."""
     verdict = graded(DROPPED[name])
     assert (verdict.status, verdict.screened.dropped) == ("no_change", tuple(sorted(DROPPED[name])))
+
+
+def test_what_lies_in_the_way_of_tests_elsewhere_is_left_out():
+    files = ("checks", "checks/prices.py/x", "checks/prices.py", "checks/other.py")
+    found = screen(changed(dict.fromkeys(files, "x")), base=Base(tree=None), deciding=("checks/prices.py",), gold={})
+    assert [change.path for change in found.files] == ["checks/other.py"]
 
 
 def test_a_repair_beside_all_of_them_is_resolved(graded):
@@ -212,6 +219,15 @@ def test_words_that_the_repair_itself_has_are_no_offence(graded):
     gold = shop.PRICES.replace("return max", "import _pytest  # noqa\n    return max")
     instance = dataclasses.replace(shop.INSTANCE, patch=shop.make_patch({PRICES: shop.FAULTY}, {PRICES: gold}))
     assert graded({PRICES: gold}, instance).status == "resolved"
+
+
+def test_words_that_the_file_had_before_are_no_offence(prepared, tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / PRICES).write_text("import _pytest\n" + shop.FAULTY)
+    base = dataclasses.replace(prepared.base, layers=(tmp_path,))
+    for times, flags in ((1, ()), (2, ("_pytest",))):
+        changes = changed({PRICES: "import _pytest\n" * times + shop.PRICES})
+        assert screen(changes, base=base, deciding=(), gold={}).flags == flags
 
 
 @pytest.mark.parametrize("code", [SAME, SPECIAL, PATCH_TARGETS], ids=["D12 equality", "D13 special cases", "D9 hidden"])

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -121,7 +121,8 @@ class BubblewrapSandbox:
                 return self._spawn(given, {COMMAND: script, **shown}, wall_s or self._limits.command_s)
             finally:
                 for path in left_over:
-                    self._held.clear_way(path)
+                    with suppress(OSError):  # in a workspace that is full: an empty file stays there, at worst
+                        self._held.clear_way(path)
         except OSError as err:
             raise SandboxFailure(f"a command could not be run: {err}") from err
 
