@@ -73,10 +73,10 @@ def _of_package(
             break
     minutes, cpu_minutes = (time.monotonic() - search.started) / 60, (sum(bench.used_s) - before) / 60
     became = ", ".join(f"{word} {count}" for word, count in sorted(search.counts.items()))
+    rate = f"{len(found) / (cpu_minutes or 1):.0f} a minute of pytest's CPU, {len(found) / minutes:.0f} by the clock"
     say(
-        f"{package.name} {package.version}: {len(found)} instances of {len(search.candidates)} candidates, "
-        f"{len(found) / (cpu_minutes or 1):.0f} a minute of pytest's CPU, {len(found) / minutes:.0f} by the clock ({became}; licence "
-        f"{package.licence})"
+        f"{package.name} {package.version}: {len(found)} instances of {len(search.candidates)} candidates, {rate} "
+        f"({became}; licence {package.licence})"
     )
     rows += found.values()
     return len(found)
