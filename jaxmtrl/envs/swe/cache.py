@@ -41,6 +41,7 @@ class FolderCache:
         place = self.folder / kind / key
         place.parent.mkdir(parents=True, exist_ok=True)
         lock = self._lock(kind, key)
+        made = False
         try:
             fcntl.flock(lock, fcntl.LOCK_SH)
             while not (place / "made.json").exists():
@@ -49,6 +50,7 @@ class FolderCache:
                 )  # lets go of the shared one first: two that wait cannot block each other
                 if not (place / "made.json").exists():
                     self._make(place, make)
+                    made = True
                 fcntl.flock(lock, fcntl.LOCK_SH)
             os.utime(place / "made.json")
         except BaseException:
@@ -59,7 +61,7 @@ class FolderCache:
             self._held[kind, key] = (held, uses + 1)
         if uses:
             os.close(lock)
-        else:
+        if made:
             self.sweep()
         return place / "files"
 

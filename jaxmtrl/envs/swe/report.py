@@ -31,7 +31,8 @@ class SuiteReport:
     oddities: tuple[str, ...] = ()  # sorted: junk, cut, duplicate, count, after_finish, no_start, twice
     texts: Mapping[str, str] = field(default_factory=dict)  # what pytest prints of those that fail, where asked for
     messages: Mapping[str, str] = field(default_factory=dict)  # their exceptions alone, where asked for
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by the clock
+    cpu_s: float = 0.0  # of all of them together, and of pytest
 
     @property
     def finished(self) -> bool:
@@ -71,6 +72,7 @@ class _Reading:
         self.collected: int | None = None
         self.exit: int | None = None
         self.tests = 0
+        self.cpu_s = 0.0
 
     def take(self, number: int, data: bytes) -> None:
         line = _parse_line(data)
@@ -91,6 +93,7 @@ class _Reading:
             self.oddities.update({"twice"} if self.exit is not None else ())
             self.oddities.update({"count"} if line["count"] != self.tests else ())
             self.exit = line["exit"]
+            self.cpu_s = _number(line.get("cpu_s"))
         elif event != "start" or line.get("format") != 1:
             self.oddities.add("junk")
 
@@ -104,9 +107,7 @@ class _Reading:
         for field_name, texts in (("text", self.texts), ("message", self.messages)):
             if isinstance(line.get(field_name), str):
                 texts[test] = line[field_name]
-        seconds = line.get("seconds")
-        if isinstance(seconds, int | float) and 0 <= seconds < 1e6:
-            self.seconds[test] = float(seconds)
+        self.seconds[test] = _number(line.get("seconds"))
 
     def report(self) -> SuiteReport:
         return SuiteReport(
@@ -118,6 +119,7 @@ class _Reading:
             texts=self.texts,
             messages=self.messages,
             seconds=self.seconds,
+            cpu_s=self.cpu_s,
         )
 
 
@@ -134,6 +136,11 @@ def _parse_line(data: bytes) -> Mapping[str, Any]:
 
 def _is_id(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= _MAX_ID
+
+
+def _number(value: object) -> float:
+    """Seconds; 0 where they are none."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e6 else 0.0
 
 
 def _is_count(value: object) -> bool:

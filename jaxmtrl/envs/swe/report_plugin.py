@@ -8,7 +8,7 @@ absolute path. Lines, in this order:
     {"event": "collect_error", "id": "tests/test_x.py", "text": "…"}      where a file could not be collected
     {"event": "collected", "count": 12}
     {"event": "test", "id": "tests/test_x.py::test_y[a b]", "outcome": "passed", "seconds": 0.1}
-    {"event": "finish", "exit": 0, "count": 12}
+    {"event": "finish", "exit": 0, "count": 12, "cpu_s": 1.5}
 
 An outcome is one of passed, failed, error (in set-up or tear-down), skipped, xfailed, xpassed. With
 JAXMTRL_REPORT_TEXT set to a number, lines of tests that fail also have that many characters of why: `text` as
@@ -17,11 +17,13 @@ pytest would print it, and `message`, the exception alone.
 
 import json
 import os
+import time
 
 import pytest
 
 # As they were before any test could replace them; the file is opened anew for every line, for tests close descriptors.
 _open, _write, _close, _getpid, _dumps = os.open, os.write, os.close, os.getpid, json.dumps
+_cpu_time = time.process_time
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -69,7 +71,7 @@ class Reporter:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus) -> None:
-        self.write(event="finish", exit=int(exitstatus), count=self.finished)
+        self.write(event="finish", exit=int(exitstatus), count=self.finished, cpu_s=round(_cpu_time(), 3))
 
 
 def outcome(reports) -> str:

@@ -11,7 +11,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from jaxmtrl.envs.swe.cache import FolderCache, default_folder
@@ -56,15 +57,14 @@ class TreeCache:
 
     def sources(self, instance: SweInstance) -> tuple[Path, Path]:
         """The clean files of an injected row's package, with its tests, and its environment: for benches only."""
-        held: list[tuple[str, str]] = []
-        self._held.setdefault(row_hash(instance), []).append(held)
 
         def make(into: Path) -> None:
             self._extract(instance, into)
             self._hand_over(into)
 
-        tree = self._get(held, "full", _short(instance.repo, instance.version, instance.base), make)
-        venv = self._venv(instance, held)
+        with self._holding(instance) as held:
+            tree = self._get(held, "full", _short(instance.repo, instance.version, instance.base), make)
+            venv = self._venv(instance, held)
         assert venv is not None
         return tree, venv
 
@@ -76,15 +76,17 @@ class TreeCache:
         """
         if instance.image and not instance.source.startswith(("injected", "release")) and self.mirrors is None:
             return Base(tree=None, image=instance.image)
-        held: list[tuple[str, str]] = []
-        self._held.setdefault(row_hash(instance), []).append(held)
-        if instance.source in ("injected", "release"):
-            tree = self._get(held, "clean", self._clean_key(instance), lambda into: self._make_clean(instance, into))
-            layers = (self._get(held, "layer", row_hash(instance), lambda into: self._make_layer(instance, into)),)
-        else:
-            tree = self._get(held, "tree", row_hash(instance), lambda into: self._make_tree(instance, into))
-            layers = ()
-        return Base(tree=tree, layers=layers, venv=self._venv(instance, held) if venv else None)
+        key = row_hash(instance)
+        with self._holding(instance) as held:
+            if instance.source in ("injected", "release"):
+                tree = self._get(
+                    held, "clean", self._clean_key(instance), lambda into: self._make_clean(instance, into)
+                )
+                layers = (self._get(held, "layer", key, lambda into: self._make_layer(instance, into)),)
+            else:
+                tree = self._get(held, "tree", key, lambda into: self._make_tree(instance, into))
+                layers = ()
+            return Base(tree=tree, layers=layers, venv=self._venv(instance, held) if venv else None)
 
     def release(self, instance: SweInstance) -> None:
         """Lets go of what `base` gave, once for each time."""
@@ -119,6 +121,18 @@ class TreeCache:
         files = self._read("gold", instance, make)
         return ChangeSet(files=tuple(FileChange(path=path, content=files.get(path)) for path in paths))
 
+    @contextmanager
+    def _holding(self, instance: SweInstance) -> Iterator[list[tuple[str, str]]]:
+        """Notes what is taken within it, for `release`; lets go of it where something fails."""
+        held: list[tuple[str, str]] = []
+        try:
+            yield held
+        except BaseException:
+            for entry in held:
+                self._cache.release(*entry)
+            raise
+        self._held.setdefault(row_hash(instance), []).append(held)
+
     def _venv(self, instance: SweInstance, held: list[tuple[str, str]]) -> Path | None:
         key = venv_key(instance)
         if not key:
@@ -139,9 +153,8 @@ class TreeCache:
     def _read(self, kind: str, instance: SweInstance, make) -> dict[str, bytes]:
         held: list[tuple[str, str]] = []
         folder = self._get(held, kind, row_hash(instance), make)
-        files = {
-            str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-        }
+        plain = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in plain}
         self._cache.release(*held[0])
         return files
 

@@ -96,6 +96,7 @@ def test_a_fault_that_tests_see_becomes_a_row_that_its_patch_mends(tiny, tmp_pat
     assert (mended / "tiny" / "core.py").read_text() == CODE
 
 
+@pytest.mark.slow
 def test_an_endless_loop_ends_by_the_cpu_time_that_it_takes(tiny):
     _, runs, _ = tiny
     changed = {"tiny/core.py": CODE.replace("    result = start", "    while True: pass").encode()}
@@ -103,6 +104,7 @@ def test_an_endless_loop_ends_by_the_cpu_time_that_it_takes(tiny):
     assert not ran.ended and ran.report.exit_status is None
 
 
+@pytest.mark.slow
 def test_tests_that_do_not_run_are_told_with_what_pytest_says(tiny):
     _, runs, _ = tiny
     with pytest.raises(NoStableTests, match="0 tests pass twice: .*no_such_folder"):

@@ -180,4 +180,4 @@ def test_only_outcomes_that_two_runs_share_can_be_relied_on():
 def test_the_plugin_needs_nothing_but_an_old_python_and_pytest():
     module = ast.parse(PLUGIN.read_text("utf-8"), feature_version=(3, 7))
     imports = {alias.name for node in ast.walk(module) if isinstance(node, ast.Import) for alias in node.names}
-    assert imports == {"json", "os", "pytest"}
+    assert imports == {"json", "os", "pytest", "time"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -11,8 +12,8 @@ import pytest
 from tiny_package import CODE, FILES, SECRET, TESTS, faulty, write_archive
 
 from jaxmtrl.envs.swe.instance import SweInstance
-from jaxmtrl.envs.swe.patches import make_patch
-from jaxmtrl.envs.swe.sandbox.api import Base
+from jaxmtrl.envs.swe.patches import PatchError, make_patch
+from jaxmtrl.envs.swe.sandbox.api import Base, Limits
 from jaxmtrl.envs.swe.sandbox.owner import USER
 from jaxmtrl.envs.swe.sources import SourceError
 from jaxmtrl.envs.swe.trees import TreeCache
@@ -152,7 +153,6 @@ def test_a_repository_comes_from_its_mirror_without_its_future(tmp_path, mirror)
     ],
 )
 def test_a_missing_mirror_or_commit_is_named(tmp_path, mirror, fields, words):
-    import dataclasses
 
     mirrors, commit = mirror
     with pytest.raises(SourceError, match=words):
@@ -173,3 +173,51 @@ def test_files_belong_to_the_sandboxs_user(tmp_path):
             status = path.lstat()
             assert (status.st_uid, status.st_gid) == (USER, USER)
             assert path.is_symlink() or status.st_mode & 0o444 == 0o444
+
+
+@pytest.mark.sandbox
+def test_a_policy_that_looks_for_the_cure_everywhere_finds_none(instance, cache, backend):
+    sandbox = backend.open(cache.base(instance), Limits())
+    try:
+
+        def said(command: str) -> str:
+            return sandbox.run(command).output.decode()
+
+        assert said("git rev-list --all | wc -l; git fsck --unreachable --no-reflogs; git status --porcelain") == "1\n"
+        looking = (
+            "grep -rlsE '# [t]he cure|[t]est_first_long' /testbed /tmp /run /opt /etc /home /root /var /srv /mnt /media"
+        )
+        assert said(looking) == ""
+        objects = "git cat-file --batch-all-objects --batch | grep -cE"
+        assert said(f"{objects} '# [t]he cure|[t]est_first_long'") == "0\n"
+        assert said(f"{objects} '[d]ef total'") == "1\n"  # the search finds what is there
+        assert said("cat tiny/core.py | head -3 | tail -1").strip() == "return value"
+        sandbox.run("git commit -qam x; echo 1 > tiny/core.py")
+        assert [change.path for change in sandbox.changes().files] == ["tiny/core.py"]
+    finally:
+        sandbox.close()
+    assert "return value\n" in (cache.base(instance).layers[0] / "tiny" / "core.py").read_text()
+
+
+def test_what_a_base_takes_is_let_go_of_once_for_each_time(tmp_path):
+    cache = TreeCache(tmp_path / "cache", max_bytes=0)
+    instance = faulty(write_archive(cache.archives))
+    cache.base(instance)
+    layer = cache.base(instance).layers[0]
+    cache.release(instance)
+    cache._cache.sweep()
+    assert layer.exists()
+    cache.release(instance)
+    cache._cache.sweep()
+    assert not layer.exists()
+    with pytest.raises(PatchError):
+        cache.base(dataclasses.replace(instance, bug_patch="--- a/no.py\n+++ b/no.py\n@@ -1 +1 @@\n-x\n+y\n"))
+    cache._cache.sweep()
+    assert cache._cache.size() == 0  # nothing is held by what failed
+
+
+def test_a_link_that_a_rows_patch_makes_is_not_followed(cache, instance):
+    patch = "diff --git a/tests/x b/tests/x\nnew file mode 120000\n--- /dev/null\n+++ b/tests/x\n@@ -0,0 +1 @@\n"
+    patch += "+/etc/passwd\n\\ No newline at end of file\n"
+    row = dataclasses.replace(instance, test_patch=patch, test_files=("tests/x", "tests/test_other.py"))
+    assert sorted(cache.tests(row)) == ["tests/test_other.py"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import tarfile
@@ -77,7 +78,7 @@ def write_archive(archives: Path, version: str = "1.0", changed: dict[str, str] 
     """The archive in `archives`; the same bytes for the same files."""
     archives.mkdir(parents=True, exist_ok=True)
     path = archives / f"tiny_pkg-{version}.tar.gz"
-    with tarfile.open(path, "w:gz") as tar:
+    with gzip.GzipFile(path, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for name, text in {**FILES, **BUILT, **(changed or {})}.items():
             member = tarfile.TarInfo(f"tiny_pkg-{version}/{name}")
             member.size = len(text.encode())

@@ -54,6 +54,7 @@ class Bench:
         self.backend = backend
         self.base = base
         self.roots = roots  # folders of the tree that modules are imported from
+        self.used_s: list[float] = []  # CPU time of each run, without what the sandbox itself takes
         self.limits = limits or Limits(file_size=_MOST_REPORT)
 
     def run(self, job: Job) -> Ran:
@@ -73,7 +74,9 @@ class Bench:
             lines = sandbox.report(reports[1], max_bytes=_MOST_REPORT) if job.coverage else b""
         finally:
             sandbox.close()
-        return _ran(report, lines, done.output, done.wall_s, in_time=not done.why)
+        ran = _ran(report, lines, done.output, done.wall_s, in_time=not done.why)
+        self.used_s.append(ran.report.cpu_s or job.cpu_s)
+        return ran
 
 
 def _limited(job: Job) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -64,7 +63,7 @@ def _of_package(
         f"{package.name} {package.version}: {len(suite.passing)} stable tests in {suite.wall_s:.1f} s, surveyed in "
         f"{time.monotonic() - started:.0f} s"
     )
-    before = _cpu_s()
+    before = sum(bench.used_s)
     search = Search(bench, package, suite, seed=options.seed, kinds=options.kinds)
     found: dict[str, SweInstance] = {}
     for fault in search.faults(options.jobs, options.stop_s):
@@ -72,12 +71,12 @@ def _of_package(
         found.setdefault(row.bug_patch, _with_split(row, options))
         if len(found) >= options.count:
             break
-    minutes, cpu_minutes = (time.monotonic() - search.started) / 60, (_cpu_s() - before) / 60
+    minutes, cpu_minutes = (time.monotonic() - search.started) / 60, (sum(bench.used_s) - before) / 60
     became = ", ".join(f"{word} {count}" for word, count in sorted(search.counts.items()))
+    rate = f"{len(found) / (cpu_minutes or 1):.0f} a minute of pytest's CPU, {len(found) / minutes:.0f} by the clock"
     say(
-        f"{package.name} {package.version}: {len(found)} instances of {len(search.candidates)} candidates, "
-        f"{len(found) / cpu_minutes:.0f} a minute of CPU, {len(found) / minutes:.0f} by the clock ({became}; licence "
-        f"{package.licence})"
+        f"{package.name} {package.version}: {len(found)} instances of {len(search.candidates)} candidates, {rate} "
+        f"({became}; licence {package.licence})"
     )
     rows += found.values()
     return len(found)
@@ -117,12 +116,6 @@ def _save(folder: Path, rows: Sequence[SweInstance]) -> None:
     kinds = Counter(row.extra["kind"] for row in unique)
     splits = {split: len(members) for split, members in by_split(unique).items()}
     say(f"{folder}/all.jsonl: {len(unique)} instances; splits {splits}; kinds {dict(sorted(kinds.items()))}")
-
-
-def _cpu_s() -> float:
-    """What this process and all that it has started and seen end have used: on a busy machine, the honest clock."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def _benches(unsafe: bool) -> Callable[[Path, Package], Bench]:

@@ -53,9 +53,7 @@ def release_row(
         mended = _joined(Path(scratch) / "mended", code=new, tests=new, whole=old)
         suite = survey(bench(mended, old), targets, coverage=False)
         runs = [
-            bench(faulty, old).run(
-                Job(targets=targets, cpu_s=3 * sum(suite.seconds.values()) + 30, hash_seed=seed, text=3000)
-            )
+            bench(faulty, old).run(Job(targets=targets, cpu_s=3 * suite.cpu_s + 30, hash_seed=seed, text=3000))
             for seed in (0, 1)
         ]
     reports = [run.report for run in runs]

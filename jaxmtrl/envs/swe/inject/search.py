@@ -35,6 +35,7 @@ class Suite:
     passing: tuple[str, ...]  # tests that pass each time, in their order
     seconds: Mapping[str, float]
     wall_s: float  # of one run
+    cpu_s: float
     covering: Mapping[str, Mapping[int, Sequence[str]]]  # of them, by file and line
 
 
@@ -76,6 +77,7 @@ def survey(bench: Bench, targets: Sequence[str], *, coverage: bool = True) -> Su
         passing=passing,
         seconds=runs[0].report.seconds,
         wall_s=wall_s,
+        cpu_s=max(run.report.cpu_s for run in runs),
         covering=covering,
     )
 
@@ -173,7 +175,8 @@ class Search:
 
 def _limit(suite: Suite, tests: Sequence[str]) -> float:
     """Seconds of CPU for a run of `tests`: a fault may make a loop endless."""
-    return 3 * sum(suite.seconds.get(test, 0.0) for test in tests) + 5
+    share = sum(suite.seconds.get(test, 0.0) for test in tests) / (sum(suite.seconds.values()) or 1.0)
+    return 3 * suite.cpu_s * share + 4
 
 
 def _covering(suite: Suite, sites: Sequence[Site], draw: random.Random | None = None) -> list[str]:
