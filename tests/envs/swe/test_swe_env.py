@@ -182,6 +182,7 @@ def test_answers_without_an_action_are_told_and_counted(player):
     result = env.step("")
     assert (result.done, result.success, result.reward) == (True, False, 0.0)
     assert result.metrics["swe/format_limit"] == 1.0 and result.metrics["pass_ratio"] == 0.0
+    assert result.metrics["swe/flag"] == result.metrics["swe/no_change"] == 0.0  # every curve has every episode
 
 
 def test_a_command_of_64_kib_runs_and_a_longer_one_is_told(player):
@@ -199,7 +200,7 @@ def test_the_last_turn_is_graded_as_it_stands(player):
     _, results = play(player(), task, [bash("ls"), fix])
     assert results[0].observation.endswith("[last turn: submit now]")
     assert (results[1].done, results[1].truncated, results[1].success, results[1].reward) == (True, False, True, 1.0)
-    assert "swe/submitted" not in results[1].metrics
+    assert results[1].metrics["swe/submitted"] == 0.0
     _, results = play(player(format_limit=0), task, ["?", "?"])
     assert results[1].done and results[1].metrics["swe/no_change"] == 1.0
     _, results = play(player(commands_s=0.2), TASK, [bash("sleep 0.4"), bash("ls")])
