@@ -110,7 +110,7 @@ def _blocks(text: str) -> tuple[list[tuple[str, str]], str]:
     if fence and language == _SUBMIT and not "".join(body).strip():
         found.append((_SUBMIT, ""))  # nothing can be missing from it
     elif fence:
-        return found, fence + language
+        return found, (fence[:8] + language[:16]).encode("ascii", "replace").decode()  # it is told to the policy
     return found, ""
 
 

@@ -14,7 +14,7 @@ _FUNCTION = 'edit() { "$(command -v python3 || command -v python)" -IS "${BASH_E
 
 SHOWN: Mapping[str, bytes] = {_PLACE: _TOOL.read_bytes(), _START: _FUNCTION.encode()}  # files by absolute path
 ENVIRONMENT: Mapping[str, str] = {"BASH_ENV": _START}
-_CONTEXT = 2  # lines around a change that are written at first
+_CONTEXT = 1  # lines around a change that are written at first
 
 
 def edit_command(path: str, before: str | None, after: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from jaxmtrl.envs.base import OwnReturns, Split
 from jaxmtrl.envs.options import read_options
+from jaxmtrl.envs.probe import Probe
 from jaxmtrl.envs.swe.env import SweEnv
 from jaxmtrl.envs.swe.expert import gold_actions
 from jaxmtrl.envs.swe.grade import Prepared
@@ -128,6 +129,10 @@ class SweEnvironment:
     def warm_up(self) -> None:
         """Reads the rows and tries the backend while nobody waits."""
         _ = self._by_id, self._backend
+
+    def probes(self) -> Sequence[Probe]:
+        """What the sandbox must be able to do on this machine, tried."""
+        return self._backend.probe()
 
     def take(self, task: Task) -> tuple[SweInstance, Prepared]:
         """See `env.Workshop`."""

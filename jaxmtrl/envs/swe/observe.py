@@ -31,7 +31,10 @@ _LETTERS_A_TOKEN = 4
 def clean(data: bytes) -> str:
     """Bytes as text that says what a person would see: no escapes, no overwritten parts of lines, nothing hidden."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
-    text = _OVERSTRUCK.sub("", _ESCAPE.sub("", text))
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    if "\x08" in text:
+        text = _OVERSTRUCK.sub("", text)
     if "\r" in text:
         text = "\n".join(_last_state(line) for line in text.split("\n"))
     text = _CONTROL.sub("\ufffd", text.replace("\f", "\n"))

@@ -183,7 +183,9 @@ def option_mistakes(options: SweOptions, splits: Mapping[str, SplitOptions]) -> 
         if not (split.rows or options.rows)
     ]
     if options.splits == {} and not options.rows:
-        mistakes = ["env.options.rows is empty: name a file of rows, such as one that scripts/make_swe_tasks.py wrote."]
+        mistakes = [
+            "env.options.rows is empty: name a file of rows, such as one that python -m jaxmtrl.envs.swe.inject wrote."
+        ]
     mistakes += [
         f"env.options.splits.{name}.share must be [low, high] with low < high, got {list(split.share)}."
         for name, split in splits.items()

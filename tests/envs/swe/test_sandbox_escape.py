@@ -155,6 +155,13 @@ def test_what_is_shown_is_seen_by_one_command_only_and_cannot_be_written(tmp_pat
         assert played.sandbox.changes().files == ()
 
 
+def test_some_hundred_files_can_be_shown(tmp_path: Path) -> None:
+    with episode(tmp_path) as played:
+        shown = {f"/testbed/tests/part{number % 7}/test_{number}.py": b"t" * 1000 for number in range(300)}
+        assert played.says("cat tests/*/*.py | wc -c; ls tests", shown=shown).split()[0] == "300000"
+        assert played.says("ls") == "a.py\nfolder\nrun.sh"
+
+
 def test_files_of_the_system_cannot_be_linked_into_the_workspace(tmp_path: Path) -> None:
     with episode(tmp_path) as played:
         assert "Invalid cross-device link" in played.says("ln /usr/bin/env here")

@@ -65,8 +65,8 @@ client = socket.create_connection(("127.0.0.1", 8000)); print("loopback")
 
 def test_installing_fails_at_once(tmp_path: Path) -> None:
     with episode(tmp_path) as played:
-        result = played.run("curl -s https://pypi.org; python3 -m pip download parse")
-        assert result.exit_code not in (0, None) and not result.why
+        result = played.run("python3 -m pip download parse", wall_s=60)  # without our variables: minutes of retries
+        assert result.exit_code not in (0, None) and b"No matching distribution" in result.output
 
 
 def test_packages_of_the_host_are_not_shown(tmp_path: Path) -> None:

@@ -121,6 +121,12 @@ def test_gold_is_worth_1_and_nothing_and_junk_are_worth_0_on_every_instance(opti
 
 
 @in_a_sandbox
+def test_the_doctor_hears_of_the_sandbox(options):
+    probes = make(options).probes()
+    assert len(probes) > 5 and all(probe.name for probe in probes)
+
+
+@in_a_sandbox
 def test_visible_tests_are_there_and_hidden_ones_are_not(options):
     for tests, there in (("hidden", False), ("visible", True)):
         environment = make(options | {"tests": tests})

@@ -130,10 +130,21 @@ def test_names_that_the_base_or_the_repair_has_are_graded(graded, prepared, tmp_
 
 def test_what_the_base_has_under_names_of_the_standard_library_takes_no_part(graded, prepared, tmp_path):
     """A workspace is behind the standard library and before what is installed."""
-    for name in ("json.py", "pluggy.py", "logging.py"):
+    for name in ("json.py", "colorsys.py"):  # the second is loaded by nobody but the package
         (tmp_path / name).write_text("raise RuntimeError('shadow')\n")
     on = dataclasses.replace(prepared, base=dataclasses.replace(prepared.base, layers=(tmp_path,)))
-    assert graded({**GOLD, "pygments.py": "raise RuntimeError\n"}, on=on).status == "resolved"
+    assert graded({PRICES: "import colorsys\n" + shop.PRICES}, on=on).status == "resolved"
+
+
+def test_a_repair_may_remove_files(graded, prepared, tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / PRICES).write_text(
+        shop.PRICES + "\ntry:\n    from shop.x import discounted\nexcept ImportError: pass\n"
+    )
+    (tmp_path / "shop" / "x.py").write_text(shop.FAULTY)
+    on = dataclasses.replace(prepared, base=dataclasses.replace(prepared.base, layers=(tmp_path,)))
+    assert graded({"README.md": "x\n"}, on=on).status == "unresolved"
+    assert graded({"shop/x.py": None}, on=on).status == "resolved"
 
 
 def test_a_link_of_the_base_is_not_followed_to_the_host(tmp_path):

@@ -63,9 +63,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_megabytes_are_read_in_less_than_a_second(name):
-    began = time.monotonic()
+    began = time.process_time()
     text = observation(result(HOSTILE[name]), head=5000, tail=5000, tokens=3000)
-    assert time.monotonic() - began < 1.0
+    assert time.process_time() - began < 1.0
     assert len(text) < 10_100
 
 

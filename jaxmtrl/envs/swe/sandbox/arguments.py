@@ -40,6 +40,7 @@ def options(
     *,
     variables: Mapping[str, str],
     data: Mapping[str, int],
+    shown: Mapping[str, str],
     bound: Mapping[str, str],
     seccomp: int,
     status: int,
@@ -49,7 +50,8 @@ def options(
     Args:
         variables: the command's whole environment.
         data: by path, descriptors of what to show there, read-only.
-        bound: by path, files within STAGE to show there, writable.
+        shown: by path, files within STAGE to show there, read-only.
+        bound: the same, writable.
         seccomp: descriptor of the filter.
         status: descriptor that bwrap tells its process and its exit code.
     """
@@ -65,6 +67,8 @@ def options(
         given += ["--bind", f"{STAGE}/{name}", path]
     for path, descriptor in data.items():
         given += ["--perms", "0444", "--ro-bind-data", str(descriptor), path]
+    for path, source in shown.items():
+        given += ["--ro-bind", f"{STAGE}/{source}", path]
     for path, source in bound.items():
         given += ["--bind", f"{STAGE}/{source}", path]
     return [*given, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKDIR]

@@ -104,21 +104,23 @@ class BubblewrapSandbox:
         if len(script) > MOST_COMMAND:
             return ExecResult(exit_code=None, output=b"", why="too_large")
         self._held.must_live()
-        shown = {checked(path): content for path, content in (shown or {}).items()}
-        self._reports = {checked(path): f"{holder.REPORTS}/{number}" for number, path in enumerate(reports)}
+        paths = [checked(path) for path in (*(shown or {}), *reports)]
+        given = variables(venv=self._venv, more=environment)
         try:
             self._held.open_workspace()
             try:
-                left_over = [path for path in (*shown, *reports) if not self._held.make_way(path)]
+                left_over = [path for path in paths if not self._held.make_way(path)]
             except OSError as err:  # the policy has filled its workspace, so that nothing can even be removed
                 if err.errno != errno.ENOSPC:
                     raise
                 return ExecResult(exit_code=NO_ROOM, output=str(err).encode())
-            for place in self._reports.values():
-                self._held.new_file(place)
-            given = variables(venv=self._venv, more=environment)
+            self._held.take_back()
+            self._reports = {path: self._held.give(f"report{n}", b"") for n, path in enumerate(reports)}
+            places = {
+                path: self._held.give(f"shown{n}", content) for n, (path, content) in enumerate((shown or {}).items())
+            }
             try:
-                return self._spawn(given, {COMMAND: script, **shown}, wall_s or self._limits.command_s)
+                return self._spawn(script, given, places, wall_s or self._limits.command_s)
             finally:
                 for path in left_over:
                     with suppress(OSError):  # in a workspace that is full: an empty file stays there, at worst
@@ -148,7 +150,7 @@ class BubblewrapSandbox:
     def close(self) -> None:
         self._held.close()
 
-    def _spawn(self, given: Mapping[str, str], data: Mapping[str, bytes], wall_s: float) -> ExecResult:
+    def _spawn(self, script: bytes, given: Mapping[str, str], shown: Mapping[str, str], wall_s: float) -> ExecResult:
         with ExitStack() as stack:
 
             def memory(content: bytes) -> int:
@@ -162,12 +164,13 @@ class BubblewrapSandbox:
             output, output_end = _pipe(stack)
             status, status_end = _pipe(stack)
             etc = {} if self._layout.rootfs is not None else host_files()
-            files = {path: memory(content) for path, content in {**etc, **data}.items()}
+            files = {path: memory(content) for path, content in {**etc, COMMAND: script}.items()}
             filter_ = memory(self._filter)
             arguments = options(
                 self._layout,
                 variables=given,
                 data=files,
+                shown=shown,
                 bound=self._reports,
                 seccomp=filter_,
                 status=status_end,

@@ -91,18 +91,26 @@ class Held:
                 return folder + path[len(prefix) :]
         return None
 
-    def new_file(self, place: str) -> None:
-        """An empty file within STAGE that commands may write to, once it is shown to them."""
+    def take_back(self) -> None:
+        """Removes the files that the last command was given."""
+        folder = os.open(holder.GIVEN, FOLDER, dir_fd=self.stage)
         try:
-            os.unlink(place, dir_fd=self.stage)
-        except FileNotFoundError:
-            pass
+            for name in os.listdir(folder):
+                os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(folder)
+
+    def give(self, name: str, content: bytes) -> str:
+        """A file for the next command, out of its sight until it is mounted; returns where it is within STAGE."""
+        place = f"{holder.GIVEN}/{name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(place, flags, 0o600, dir_fd=self.stage)
-        user = sandbox_user()
-        if user is not None:
-            os.fchown(descriptor, user, user)
-        os.close(descriptor)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            user = sandbox_user()
+            if user is not None:
+                os.fchown(descriptor, user, user)
+        return place
 
     def read(self, place: str, max_bytes: int) -> bytes:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -18,7 +18,7 @@ ROOT = "root"  # its copy of the root filesystem, where there is one
 TEMPORARY = "temporary"  # its /tmp
 SHARED = "shared"  # its /dev/shm
 EMPTY = "empty"  # an empty folder, read-only
-REPORTS = "reports"  # files that single commands write for us
+GIVEN = "given"  # files that single commands read from us, or write for us
 LOWER = "lower"  # the read-only trees, by number
 _UPPER = "written/{}/upper"  # what was written in an overlay, by the overlay's name
 
@@ -84,13 +84,13 @@ def _mount_everything(order: dict, owner: int | None) -> None:
     stage = "size=256k,nr_inodes=1k,mode=755"
     _mount("tmpfs", STAGE, "tmpfs", safe, stage)
     os.chdir(STAGE)
-    for name in (EMPTY, LOWER, "written", REPORTS, TEMPORARY, SHARED, *order["overlays"]):
+    for name in (EMPTY, LOWER, "written", GIVEN, TEMPORARY, SHARED, *order["overlays"]):
         os.mkdir(name)
     _mount("tmpfs", "written", "tmpfs", safe, f"size={order['size']},nr_inodes={order['files']},mode=755")
-    _mount("tmpfs", REPORTS, "tmpfs", safe, f"size={order['temporary']},nr_inodes=100,mode=755")
+    _mount("tmpfs", GIVEN, "tmpfs", safe, f"size={order['temporary']},nr_inodes=20k,mode=755")
     for name in (TEMPORARY, SHARED):
         _mount("tmpfs", name, "tmpfs", safe, f"size={order['temporary']},nr_inodes={order['files']},mode=1777")
-    for name in (REPORTS, TEMPORARY, SHARED):
+    for name in (GIVEN, TEMPORARY, SHARED):
         if owner is not None:
             os.chown(name, owner, owner)
     for number, path in enumerate(order["lower"]):
