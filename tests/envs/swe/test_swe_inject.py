@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -117,8 +118,8 @@ def test_rows_are_the_same_bytes_on_every_run_and_with_any_jobs(tiny, tmp_path):
 
     def rows(seed: int, jobs: int) -> bytes:
         search = Search(runs, made, suite, seed=seed)
-        found = [fault_row(made, fault, level="mixed", hidden=True) for fault in search.faults(jobs)]
-        assert search.counts["valid"] == len(found) > 8
+        found = [fault_row(made, fault, level="mixed", hidden=True) for fault in islice(search.faults(jobs), 3)]
+        assert search.counts["valid"] == len(found) == 3
         save_instances(tmp_path / "rows.jsonl", found)
         return (tmp_path / "rows.jsonl").read_bytes()
 

@@ -107,7 +107,7 @@ def prepare(cache: TreeCache, name: str, version: str = "", needs: Sequence[str]
         patch="",
         source="injected",
         extra={
-            "requirements": _resolved(cache.folder / "locks" / f"{name}-{version}-{python}.json", wanted),
+            "requirements": _resolved(cache.folder / "requirements" / f"{name}-{version}-{python}.json", wanted),
             "roots": _roots(archive),
             "python": python,
         },
