@@ -14,10 +14,12 @@ from swe_plays import play
 from jaxmtrl.envs.swe.actions import write_command, write_submit
 from jaxmtrl.envs.swe.env import Rules, SweEnv, grading_limit
 from jaxmtrl.envs.swe.expert import gold_actions
+from jaxmtrl.envs.swe.patches import make_patch
+from jaxmtrl.envs.swe.preparing import patched_tests
 from jaxmtrl.envs.swe.prompt import Wording
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange, Limits
 from jaxmtrl.envs.swe.sandbox.local import Local
-from jaxmtrl.errors import SandboxFailure
+from jaxmtrl.errors import EnvironmentFailure, SandboxFailure
 from jaxmtrl.types import Task
 
 pytestmark = needs_bubblewrap()
@@ -327,6 +329,19 @@ def test_the_tests_get_three_times_what_they_need():
         150,
         300,
     )
+
+
+def test_tests_that_a_patch_brings_are_read_out_of_a_sandbox_of_their_own(prepared, backend):
+    """As for rows whose repository is in a container image alone."""
+    before = {"README.md": "A shop.\n"}
+    after = {path: content.decode() for path, content in shop.TESTS.items()} | {"README.md": "A shop!\n"}
+    instance = dataclasses.replace(shop.INSTANCE, test_patch=make_patch(before, after).rstrip("\n"))
+    found = patched_tests(backend, prepared.base, instance, Limits())
+    assert found == {**shop.TESTS, "README.md": b"A shop!\n"}
+    assert patched_tests(backend, prepared.base, shop.INSTANCE, Limits()) == {}
+    odd = dataclasses.replace(instance, test_patch=make_patch({"a": "x\n"}, {"a": "y\n"}))
+    with pytest.raises(EnvironmentFailure, match="do not fit"):
+        patched_tests(backend, prepared.base, odd, Limits())
 
 
 def test_a_change_set_of_the_sandbox_is_what_was_changed(prepared, backend):
