@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
+import shop
 from sandboxes import needs_bubblewrap
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "tests" / "envs" / "swe"))
-import shop  # noqa: E402
-
 spec = importlib.util.spec_from_file_location("bench_swe", ROOT / "scripts" / "bench_swe.py")
 assert spec and spec.loader
 bench_swe = importlib.util.module_from_spec(spec)
