@@ -21,7 +21,7 @@ def test_every_episode_is_won_and_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(bench_swe, "build_venv", lambda folder, python, requirements: shop.make_venv(folder))
     workshop = bench_swe.OneTask(tmp_path / "bench")
     found = bench_swe.benchmark(workshop, workshop.tasks, episodes=3, workers=2)
-    assert found["leaks"] == {"processes": 0, "mounts": 0, "folders": 0}
+    assert found["leaks"] == {"processes": 0, "mounts": 0}
     assert found["episodes_per_min"] > 0 and found["open_ms"] > 0 and found["close_ms"] >= 0
 
 
