@@ -17,6 +17,7 @@ HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax"}
         "jaxmtrl.rollout.worker",
         "jaxmtrl.envs.toy",
         "jaxmtrl.envs.alfworld.environment",
+        "jaxmtrl.envs.swe.environment",
         "jaxmtrl.config.loading",
         "jaxmtrl.metrics",
         "jaxmtrl.progress",

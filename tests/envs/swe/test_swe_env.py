@@ -22,6 +22,7 @@ from jaxmtrl.envs.swe.sandbox.local import Local
 from jaxmtrl.errors import EnvironmentFailure, SandboxFailure
 from jaxmtrl.types import Task
 
+pytest_plugins = ["swe_fixtures"]
 pytestmark = needs_bubblewrap()
 WORDING = Wording(form="fenced", level="b", instructions="full", tests_hidden=True, command_s=5.0)
 RULES = Rules(

@@ -26,6 +26,7 @@ from jaxmtrl.rewards.scored import ScoredEnvironment
 from jaxmtrl.rollout.demonstrate import demonstrate
 from jaxmtrl.rollout.pool import MultiprocessPool
 
+pytest_plugins = ["swe_fixtures"]
 TOTAL = ("        result = result + value", "        result = result - value")
 SUBMIT = write_submit("fenced")
 

@@ -15,6 +15,7 @@ from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange, Limits
 from jaxmtrl.envs.swe.screen import base_file, screen
 from jaxmtrl.errors import SandboxFailure
 
+pytest_plugins = ["swe_fixtures"]
 pytestmark = needs_bubblewrap()
 PRICES = "shop/prices.py"
 GOLD = {PRICES: shop.PRICES}
