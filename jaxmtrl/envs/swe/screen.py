@@ -53,6 +53,7 @@ def screen(changes: ChangeSet, *, base: Base, deciding: Collection[str], gold: M
         gold: lines that the known repair adds, by path; what it does is no offence.
     """
     kept = [change for change in changes.files if not _is_dropped(change.path, base, deciding, gold)]
+    kept = [change for change in kept if change.path in gold or not _is_scratch(change, kept, base)]
     dropped = {change.path for change in changes.files} - {change.path for change in kept}
     known = "\n".join(gold.values())
     flags = {word for change in kept for word in _brought_in(change, base) if word not in known}
@@ -97,6 +98,18 @@ def _is_dropped(path: str, base: Base, deciding: Collection[str], gold: Iterable
     if _TEST_FOLDERS & set(parts) or _TEST_NAME.fullmatch(name):
         return True
     return _shadows(parts, base)
+
+
+def _is_scratch(change: FileChange, changes: Iterable[FileChange], base: Base) -> bool:
+    """Whether it is a new script at the top that no other change speaks of, such as one that shows the fault.
+
+    No repair needs it; and what it may do with pytest is no offence, unless something could come to import it.
+    """
+    name = change.path.removesuffix(".py")
+    if base.tree is None or "/" in name or name == change.path or base_file(base, change.path) is not None:
+        return False
+    word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
+    return not any(word.search(other.content or b"") for other in changes if other.path != change.path)
 
 
 def _in_the_way(path: str, file: str) -> bool:

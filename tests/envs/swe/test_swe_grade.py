@@ -113,8 +113,20 @@ def test_what_lies_in_the_way_of_tests_elsewhere_is_left_out():
 
 def test_a_repair_beside_all_of_them_is_resolved(graded):
     everything = {path: content for files in DROPPED.values() for path, content in files.items()}
-    verdict = graded({**everything, **GOLD, "evil.py": "x = 1\n"})
+    verdict = graded({**everything, **GOLD})
     assert verdict.status == "resolved" and len(verdict.screened.dropped) == len(everything)
+
+
+def test_a_script_that_shows_the_fault_is_left_out_and_a_new_module_is_not(prepared):
+    """Policies write the first and forget it; it may well use pytest. The second is spoken of by who imports it."""
+    script, importing = {"repro.py": "import pytest\n"}, {PRICES: shop.PRICES + "\nfrom repro import *\n"}
+    for files, kept, flags in (
+        ({**script, **GOLD}, [PRICES], ()),
+        ({**script, **importing}, ["repro.py", PRICES], ("import pytest",)),
+        (script, [], ()),
+    ):
+        found = screen(changed(files), base=prepared.base, deciding=(), gold={})
+        assert ([change.path for change in found.files], found.flags) == (kept, flags)
 
 
 def test_names_that_the_base_or_the_repair_has_are_graded(graded, prepared, tmp_path, venv):
