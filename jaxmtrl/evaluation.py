@@ -96,22 +96,22 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
         "episode/invalid_action_rate": summary.invalid_action_rate,
         "episode/context_drops": sum(turn.fresh for e in episodes for turn in e.turns) / max(1, len(episodes)),
         "episode/action_tokens_per_turn": float(np.mean(lengths)) if lengths else float("nan"),
-        **reward_metrics(episodes),
+        **turn_metrics(episodes),
     }
 
 
-def reward_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What rewards were made of.
+def turn_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """What turns tell of themselves: of which parts rewards were made, and what an environment counts.
 
     Returns:
         reward/steps_per_reward: turns of all played episodes for each turn whose own reward of the environment was not
-            0; NaN where none was. And for every metric reward/<part> that turns carry, the mean over played episodes of
-            its sum: weights times these add up to episode/return, but for what a clip took.
+            0; NaN where none was. And for every metric <group>/<name> that turns carry, the mean over played episodes
+            of its sum. Of reward/<part>: weights times these add up to episode/return, but for what a clip took.
     """
     played = [episode for episode in episodes if not episode.failed]
     turns = [turn for episode in played for turn in episode.turns]
     paid = sum(turn.metrics.get(f"{REWARD}env", turn.reward) != 0 for turn in turns)
-    names = dict.fromkeys(name for turn in turns for name in turn.metrics if name.startswith(REWARD))
+    names = dict.fromkeys(name for turn in turns for name in turn.metrics if "/" in name)
     sums = {name: sum(turn.metrics.get(name, 0.0) for turn in turns) / len(played) for name in names}
     return {f"{REWARD}steps_per_reward": len(turns) / paid if paid else math.nan, **sums}
 

@@ -1,7 +1,7 @@
 """What the fields of a settings class say of themselves: type, default, bound, unit and sentence, for people.
 
 Help pages and error messages are both written from here, so that they agree. A settings class is a pydantic
-dataclass; a mapping of names to settings classes is entered as `NAME`.
+dataclass; one within another is entered by its field's name, a mapping of names to such as `NAME`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def describe(kind: Any, prefix: str) -> dict[str, SettingInfo]:
     for name, info in field_infos(kind).items():
         path = f"{prefix}.{name}"
         described[path] = _describe(path, info)
+        if _is_settings(info.annotation):
+            described |= describe(info.annotation, path)
         for inner in _mapped_to(info.annotation):
             described |= describe(inner, f"{path}.{ANY_NAME}")
     return described
@@ -110,13 +112,20 @@ def show(value: Any) -> str:
 
 def _one_line(value: Any) -> str:
     """A default as one would write it in YAML on one line."""
+    if _is_settings(value):
+        return "{}"  # the fields' own defaults, which stand with them
     return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _is_settings(kind: Any) -> bool:
+    """Whether it is a settings class, or a value of one."""
+    return hasattr(kind, "__pydantic_fields__")
 
 
 def _mapped_to(annotation: Any) -> Iterator[Any]:
     """The settings classes that a mapping's values are."""
     arguments = get_args(annotation)
-    if get_origin(annotation) is dict and hasattr(arguments[1], "__pydantic_fields__"):
+    if get_origin(annotation) is dict and _is_settings(arguments[1]):
         yield arguments[1]
 
 
@@ -152,10 +161,10 @@ def _kind(annotation: Any) -> str:
         inner = arguments[1]
         if inner is Any:
             return "mapping"
-        return f"mapping of name to {'fields' if hasattr(inner, '__pydantic_fields__') else _kind(inner)}"
+        return f"mapping of name to {_kind(inner)}"
     if origin in (Union, types.UnionType):
         return " or ".join("null" if argument is type(None) else _kind(argument) for argument in arguments)
-    return _TYPES.get(annotation, str(annotation))
+    return "fields" if _is_settings(annotation) else _TYPES.get(annotation, str(annotation))
 
 
 def _bounds(metadata: Iterable[Any]) -> str:

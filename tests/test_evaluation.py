@@ -86,12 +86,14 @@ def paid(*turns: dict, stop: EpisodeStop = EpisodeStop.DONE) -> Episode:
 def test_each_part_of_rewards_has_a_curve():
     """Sums 1 and 0 of env, .2 - .1 and 0 of progress, over two plays; the failed one counts for nothing."""
     first = paid(
-        {"reward/env": 0.0, "reward/progress": 0.2}, {"reward/env": 1.0, "reward/progress": -0.1, "other": 9.0}
+        {"reward/env": 0.0, "reward/progress": 0.2},
+        {"reward/env": 1.0, "reward/progress": -0.1, "other": 9.0, "swe/flag": 1.0},
     )
     broken = paid({"reward/env": 5.0, "reward/progress": 5.0}, stop=EpisodeStop.FAILED)
     found = episode_metrics([first, paid({"reward/env": 0.0, "reward/progress": 0.0}), broken])
     assert found["reward/env"] == 0.5 and found["reward/progress"] == pytest.approx(0.05)
     assert found["reward/steps_per_reward"] == 3.0  # three turns, one of which the environment paid for
+    assert found["swe/flag"] == 0.5  # an environment's own counts too
     assert not any("other" in name for name in found)
 
 

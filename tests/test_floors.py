@@ -18,6 +18,7 @@ HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax"}
         "jaxmtrl.envs.toy",
         "jaxmtrl.envs.staged",
         "jaxmtrl.envs.alfworld.environment",
+        "jaxmtrl.envs.swe.environment",
         "jaxmtrl.config.loading",
         "jaxmtrl.metrics",
         "jaxmtrl.progress",

@@ -78,6 +78,9 @@ class Environment(Protocol):
     It is asked once at start-up, when the games of `tasks` are made, whether a loss could pay like a win; composed
     rewards (`config/reward_section.py`) that build upon the environment's want it.
 
+    One whose steps may take long has a property `longest_step_s`: start-up refuses a rollout.step_timeout_s that would
+    kill its workers at work.
+
     One that takes long over its first reset may have a method `warm_up(self) -> None` as well. A worker process calls
     it once, as soon as it has started and while nobody waits for it; what it raises is ignored.
 

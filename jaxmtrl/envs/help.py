@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from jaxmtrl.envs.alfworld.environment import AlfworldOptions
 from jaxmtrl.envs.options import describe_options
+from jaxmtrl.envs.swe.settings import SweOptions
 from jaxmtrl.envs.textworld import TextWorldOptions
 from jaxmtrl.envs.toy import ToyOptions
 
 _OPTIONS = {
     "jaxmtrl.envs.textworld:make": TextWorldOptions,
     "jaxmtrl.envs.alfworld:make": AlfworldOptions,
+    "jaxmtrl.envs.swe:make": SweOptions,
     "jaxmtrl.envs.toy:make": ToyOptions,
 }
 

@@ -12,6 +12,7 @@ import pytest
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import Config
 from jaxmtrl.envs.alfworld import make as make_alfworld
+from jaxmtrl.envs.swe import make as make_swe
 from jaxmtrl.envs.textworld import make
 
 GUIDE = Path(__file__).parents[2] / "configs" / "guide"
@@ -57,7 +58,18 @@ FACTS: dict[str, dict[str, Any]] = {
         "rl.tasks_per_iteration": 16,
         "rl.iterations": 15 * (90 // 16),
         "env.factory": "jaxmtrl.envs.swe:make",
-        "env.options": {"max_steps": 40, "reward": "ratio"},
+        "evaluation.splits": {"heldout": 25},
+        "sampling.cache_length": 6144,
+    },
+    "swe_gym_qwen3_8b": {
+        "model.from_pretrained": "Qwen/Qwen3-8B",
+        "algorithm.name": "grpo",
+        "algorithm.group_size": 4,
+        "algorithm.kl_coef": 0.001,
+        "algorithm.kl_place": "loss",
+        "optimizer.learning_rate": 1e-6,
+        "rl.tasks_per_iteration": 16,
+        "rl.iterations": 15 * (90 // 16),
         "evaluation.splits": {"heldout": 25},
         "sampling.cache_length": 6144,
     },
@@ -152,6 +164,7 @@ FAULTS = {
     "paper_best": ["One step a batch", "16-step row", "One seed"],
     "paper_default": [".43", "One step a batch", "16-step", "One seed"],
     "paper_grpo_swe": ["plays each task once", "not of solved tasks", "PASS_TO_PASS", "One seed"],
+    "swe_gym_qwen3_8b": ["25 evaluation tasks", "80/81", "PASS_TO_PASS", "One step a batch"],
     "paper_hybrid": ["one seed", ".75 to .72", "One step a batch"],
     "notes_7b_verbatim": [".66", ".0066", "KL .1 flat", "3 epochs", "never reads the last reward", "inverted"],
     "notes_7b_corrected": ["One step a batch".lower(), "tested nowhere"],
@@ -162,7 +175,8 @@ LEFT_OUT = {
     "alfworld_7b": ["drop_last", "790"],
     "paper_best": ["drop_last"],
     "paper_default": ["drop_last"],
-    "paper_grpo_swe": ["tests and tools"],
+    "paper_grpo_swe": ["tools", "90 and 25", "drop_last"],
+    "swe_gym_qwen3_8b": ["tools", "90 and 25", "drop_last"],
     "paper_hybrid": ["40001"],
     "notes_7b_verbatim": ["elastic step budget", "75 % and 40 %", ".8 and .2", "kl_coef_end: 0.1"],
     "notes_7b_corrected": ["elastic step budget", "curriculum gates"],
@@ -174,6 +188,7 @@ EXPECTED = {
     "paper_best": [".90"],
     "paper_default": [".80", ".88", ".12", ".40", ".51", ".27", ".98", ".43"],
     "paper_grpo_swe": [".04", ".22", ".042", ".072", ".093"],
+    "swe_gym_qwen3_8b": [".04", ".22", "Not run here"],
     "paper_hybrid": [".71", ".53", ".85", ".59"],
     "notes_7b_verbatim": ["gives none", ".98"],
     "notes_7b_corrected": ["none in the source", ".98", ".85", ".59"],
@@ -269,10 +284,19 @@ def test_headers_say_where_numbers_come_from_and_what_is_wrong(name):
     assert "H100" in parts["Hardware"] or "NF" in parts["Hardware"]
 
 
-def test_the_preset_that_cannot_run_says_so():
-    parts = header("paper_grpo_swe")
-    assert "still to come" in parts["ATTENTION"] and "cannot run" in parts["ATTENTION"]
-    assert [name for name in FACTS if "ATTENTION" in header(name)] == ["paper_grpo_swe"]
+SWE = {"paper_grpo_swe": "study_ratio", "swe_gym_qwen3_8b": "f2p_gated"}
+
+
+@pytest.mark.parametrize("name", SWE)
+def test_software_tasks_are_played_as_in_the_source_and_say_what_they_lack(name):
+    config = load(name)
+    environment = make_swe(config.env.options)
+    assert environment.max_steps == 40 and config.env.options["reward"] == SWE[name]
+    assert environment.split_names() == ("train", "heldout")
+    assert {split: of["count"] for split, of in config.env.options["splits"].items()} == {"train": 90, "heldout": 25}
+    assert config.rollout.step_timeout_s > 300  # the tests' own limit
+    assert "do not come with this package" in header(name)["ATTENTION"]
+    assert [name for name in FACTS if "ATTENTION" in header(name)] == list(SWE)
 
 
 def test_corrected_presets_differ_from_verbatim_where_their_headers_say(tmp_path):

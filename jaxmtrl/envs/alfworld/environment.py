@@ -17,12 +17,13 @@ from pydantic.dataclasses import dataclass
 
 from jaxmtrl.envs.actions import THINK, with_tags
 from jaxmtrl.envs.alfworld.draws import Draws
-from jaxmtrl.envs.alfworld.mixes import MIXES, apportion, interleave, shares, weight_mistakes
+from jaxmtrl.envs.alfworld.mixes import MIXES, shares, weight_mistakes
 from jaxmtrl.envs.alfworld.naming import CLASSIC, MODERN
 from jaxmtrl.envs.alfworld.planner import plan
 from jaxmtrl.envs.alfworld.player import AlfworldEnv, Games, Rules
 from jaxmtrl.envs.alfworld.search import search
 from jaxmtrl.envs.base import OwnReturns, Split
+from jaxmtrl.envs.mixing import apportion, interleave
 from jaxmtrl.envs.options import read_options
 from jaxmtrl.envs.state_template import OBSERVATION
 from jaxmtrl.errors import ConfigError

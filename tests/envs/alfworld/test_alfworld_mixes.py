@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxmtrl.envs.alfworld.games import KINDS
-from jaxmtrl.envs.alfworld.mixes import MIXES, OTHERS, apportion, interleave, shares, weight_mistakes
+from jaxmtrl.envs.alfworld.mixes import MIXES, OTHERS, shares, weight_mistakes
+from jaxmtrl.envs.mixing import apportion, interleave
 
 SIMPLE, LIGHT, CLEAN, HEAT, COOL, TWO = KINDS
 WEIGHTS = st.dictionaries(st.sampled_from([*KINDS, OTHERS]), st.floats(0, 100), min_size=1).filter(

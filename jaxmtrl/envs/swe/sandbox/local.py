@@ -41,7 +41,7 @@ class Local:
 
 
 class LocalSandbox:
-    """A copy of the tree in a temporary folder. WORKDIR and VENV are replaced by their places in commands."""
+    """A copy of the tree in a temporary folder. Commands find WORKDIR, VENV and what is shown by other names."""
 
     def __init__(self, base: Base, limits: Limits):
         assert base.tree is not None
@@ -62,11 +62,12 @@ class LocalSandbox:
         shown: Mapping[str, bytes] | None = None,
         reports: Sequence[str] = (),
     ) -> ExecResult:
-        script = self._here(command).encode("utf-8", "replace")
+        beside = [path for path in (*(shown or {}), *reports) if not path.startswith(WORKDIR + "/")]
+        script = self._here(command, beside).encode("utf-8", "replace")
         if len(script) > MOST_COMMAND:
             return ExecResult(exit_code=None, output=b"", why="too_large")
         given = variables(venv=str(self._venv) if self._venv else None, more=environment)
-        given = {name: self._here(value) for name, value in given.items()} | {"HOME": str(self._top)}
+        given = {name: self._here(value, beside) for name, value in given.items()} | {"HOME": str(self._top)}
         placed = [self._file(path, content) for path, content in (shown or {}).items()]
         for path in reports:
             self._file(path, b"")
@@ -133,6 +134,8 @@ class LocalSandbox:
             return self._workspace / path[len(WORKDIR) + 1 :]
         return self._top / path.lstrip("/")
 
-    def _here(self, text: str) -> str:
+    def _here(self, text: str, beside: Sequence[str]) -> str:
         text = text.replace(WORKDIR, str(self._workspace))
+        for path in beside:
+            text = text.replace(path, str(self._place(path)))
         return text.replace(VENV, str(self._venv)) if self._venv else text

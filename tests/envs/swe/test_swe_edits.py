@@ -1,0 +1,147 @@
+"""The command `edit`: exact replacement of lines, refusals that help, and commands that rebuild any text by it."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxmtrl.envs.swe import edit_tool
+from jaxmtrl.envs.swe.edits import SHOWN, edit_command
+
+FILE = "def f(x):\n    return x\n\n\ndef g(x):\n    return x\n"
+
+
+def hunk(old: str, new: str, mark: int = 4) -> str:
+    return f"{'<' * mark}\n{old}{'=' * mark}\n{new}{'>' * mark}\n"
+
+
+def refusal(path, text: str) -> str:
+    before = path.read_bytes() if path.exists() else None
+    with pytest.raises(edit_tool.Refused) as caught:
+        edit_tool.edit(str(path), text)
+    assert (path.read_bytes() if path.exists() else None) == before
+    return str(caught.value)
+
+
+@pytest.fixture
+def path(tmp_path):
+    made = tmp_path / "a.py"
+    made.write_text(FILE)
+    return made
+
+
+def test_whole_lines_are_replaced_and_shown(path):
+    told = edit_tool.edit(str(path), hunk("def g(x):\n    return x\n", "def g(x):\n    return -x\n"))
+    assert path.read_text() == FILE.replace("g(x):\n    return x", "g(x):\n    return -x")
+    assert told == f"edited {path}\n     3  \n     4  \n     5  def g(x):\n     6      return -x\n     7  "
+
+
+def test_a_line_is_not_found_within_a_longer_one(path):
+    assert "not in" in refusal(path, hunk("def g\n", "def h\n"))
+
+
+def test_lines_that_stand_twice_are_refused_with_their_places(path):
+    assert "stand 2 times" in (told := refusal(path, hunk("    return x\n", "    return 1\n"))) and "lines 2, 6" in told
+
+
+def test_other_white_space_is_told_with_what_is_there(path):
+    told = refusal(path, hunk("def g(x):\n\treturn x\n", ""))
+    assert "white space" in told and "at line 5:\ndef g(x):\n    return x" in told
+
+
+def test_a_first_line_that_is_there_is_shown(path):
+    assert "     5  def g(x):\n     6      return x" in refusal(path, hunk("def g(x):\n    return y\n", ""))
+
+
+def test_all_are_done_or_none(path):
+    both = hunk("def f(x):\n", "def f(y):\n") + "\n" + hunk("nothing\n", "")
+    refusal(path, both)
+    edit_tool.edit(str(path), hunk("def f(x):\n", "def f(y):\n") + hunk("def g(x):\n", "def g(y):\n"))
+    assert path.read_text() == FILE.replace("(x)", "(y)")
+
+
+def test_lines_go_where_nothing_takes_their_place(path):
+    edit_tool.edit(str(path), hunk("\n\ndef g(x):\n    return x\n", ""))
+    assert path.read_text() == "def f(x):\n    return x\n"
+
+
+def test_a_file_is_made_where_nothing_is_replaced(tmp_path):
+    made = tmp_path / "new" / "b.py"
+    assert edit_tool.edit(str(made), hunk("", "x = 1\n")).startswith(f"made {made}")
+    assert made.read_text() == "x = 1\n"
+    assert "not empty" in refusal(made, hunk("", "x = 2\n"))
+    assert "does not exist" in refusal(tmp_path / "c.py", hunk("x\n", "y\n"))
+    with pytest.raises(edit_tool.Refused, match="folder"):
+        edit_tool.edit(str(tmp_path / "new"), hunk("x\n", "y\n"))
+
+
+def test_longer_marks_hold_shorter_ones(tmp_path):
+    made = tmp_path / "a.rst"
+    made.write_text("Title\n====\n")
+    edit_tool.edit(str(made), hunk("Title\n====\n", "Other\n====\n", mark=5))
+    assert made.read_text() == "Other\n====\n"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "x\n", "<<<<\na\n", "<<<<\na\n====\nb\n", "<<<\na\n===\nb\n>>>\n"])
+def test_what_is_no_replacement_is_refused_with_the_usage(path, text):
+    assert "usage: edit FILE" in refusal(path, text)
+
+
+def test_python_that_no_longer_parses_is_told(path):
+    told = edit_tool.edit(str(path), hunk("def f(x):\n", "def f(x:\n"))
+    assert "WARNING" in told and path.read_text().startswith("def f(x:\n")
+
+
+def test_line_ends_and_bytes_that_are_no_text_stay(tmp_path):
+    made = tmp_path / "a.txt"
+    made.write_bytes(b"one\r\ntwo\xff\r\nthree\r\n")
+    edit_tool.edit(str(made), hunk("one\n", "1\n"))
+    assert made.read_bytes() == b"1\r\ntwo\xff\r\nthree\r\n"
+
+
+def run(command: str, folder) -> subprocess.CompletedProcess:
+    """As a sandbox runs it: what is shown lies beside the place that bash reads at its start."""
+    for path, content in SHOWN.items():
+        (folder / path.rpartition("/")[2]).write_bytes(content)
+    environment = {"BASH_ENV": str(folder / "start"), "PATH": "/usr/bin:/bin"}
+    options = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 20}
+    return subprocess.run(["bash", "-c", command], **options)
+
+
+def test_bash_runs_the_command_that_is_written(path, tmp_path):
+    after = FILE.replace("def g(x)", "def g(x, y='$HOME `ls` \\\\')").replace(
+        "    return x\n", "E\n    return 'é'\n", 1
+    )
+    done = run(edit_command("a.py", FILE, after), tmp_path)
+    assert done.returncode == 0 and path.read_text() == after
+    refused = run(edit_command("a.py", FILE, after), tmp_path)
+    assert refused.returncode == 1 and refused.stdout.endswith("Nothing was changed.\n")
+    assert run("edit a.py </dev/null", tmp_path).returncode == 1 and run("edit", tmp_path).returncode == 2
+
+
+def test_a_change_among_equal_blocks_takes_as_many_lines_as_make_it_the_only_place(tmp_path):
+    block = "if x:\n    y = 1\n    z = 2\n\n"
+    before = "".join(f"# {n}\n{block}" for n in range(6))
+    after = before.replace(f"# 3\n{block}", "# 3\n" + block.replace("y = 1", "y = 3"))
+    command = edit_command("a", before, after)
+    (tmp_path / "a").write_text(before)
+    assert run(command, tmp_path).returncode == 0 and (tmp_path / "a").read_text() == after
+    assert "# 3" in command and "# 2" not in command
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "  a", "", "====", ">>>>", "<<<<<", "E", "é"]), max_size=14)
+
+
+@given(before=LINES, after=LINES)
+def test_any_text_is_made_of_any_other(tmp_path_factory, before, after):
+    path = tmp_path_factory.mktemp("edit") / "a"
+    old, new = "".join(f"{line}\n" for line in before), "".join(f"{line}\n" for line in after)
+    path.write_text(old)
+    if old == new:
+        return
+    command = edit_command("a", old, new).split("\n")
+    edit_tool.edit(str(path), "\n".join(command[1:-1]) + "\n")
+    assert path.read_text() == new
