@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -142,7 +142,7 @@ class SweEnv:
         metrics = {"invalid_action": 1.0, "swe/format_errors": 1.0}
         if 0 < self._rules.format_limit <= play.format_errors:
             self.close()
-            ended = {**metrics, **dict.fromkeys((*_parts(), "pass_ratio"), 0.0), "swe/format_limit": 1.0}
+            ended = {**dict.fromkeys(_measures(None), 0.0), **metrics, "swe/format_limit": 1.0}
             told = f"Nothing was run: {mistake.reason}. The episode ends after {play.format_errors} such answers."
             return StepResult(observation=told, reward=0.0, done=True, metrics=ended)
         if play.turns <= 0:
@@ -173,7 +173,7 @@ class SweEnv:
             reward=worth(rules.reward, verdict),
             done=True,
             success=verdict.status == "resolved",
-            metrics={**metrics, **_measures(verdict)},
+            metrics={**_measures(verdict), **metrics},
         )
 
 
@@ -186,17 +186,19 @@ def _going_on(seen: str, metrics: Mapping[str, float]) -> StepResult:
     return StepResult(observation=seen, reward=0.0, done=False, metrics=metrics)
 
 
-def _parts() -> tuple[str, ...]:
-    return tuple(f"swe/{kind}" for kind in KINDS)
+def _measures(verdict: Grade | None) -> dict[str, float]:
+    """What the dashboard shows of a verdict. Every name is there at every end, so that means are over all episodes.
 
-
-def _measures(verdict: Grade) -> dict[str, float]:
-    """What the dashboard shows of a verdict. Every name is there at every end, so that means are over all episodes."""
+    Args:
+        verdict: None for names alone.
+    """
+    verdict = verdict or Grade(status="no_change", fail_to_pass={}, pass_to_pass={})
     status = verdict.status
-    shares: Mapping[str, Callable[[Grade], float]] = {f"swe/{kind}": measure for kind, measure in KINDS.items()}
     return {
         "pass_ratio": f2p_gated(verdict),
-        **{name: measure(verdict) for name, measure in shares.items()},
+        **{f"swe/{kind}": measure(verdict) for kind, measure in KINDS.items()},
+        "swe/submitted": 0.0,
+        "swe/format_limit": 0.0,
         "swe/flag": float(bool(verdict.screened.flags)),
         "swe/canary": float(status == "canary"),
         "swe/dropped_files": float(len(verdict.screened.dropped)),

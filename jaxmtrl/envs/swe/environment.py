@@ -21,8 +21,9 @@ from jaxmtrl.envs.swe.expert import gold_actions
 from jaxmtrl.envs.swe.grade import Prepared
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import load_instances
+from jaxmtrl.envs.swe.preparing import Preparer
 from jaxmtrl.envs.swe.rewards import junk_worth, most_of_losing
-from jaxmtrl.envs.swe.sandbox.api import WORKDIR, Backend
+from jaxmtrl.envs.swe.sandbox.api import Backend
 from jaxmtrl.envs.swe.sandbox.choice import choose
 from jaxmtrl.envs.swe.selection import mix, select
 from jaxmtrl.envs.swe.settings import SplitOptions, SweOptions, folder, option_mistakes, rules
@@ -55,6 +56,7 @@ class SweEnvironment:
             max_bytes=int(options.cache_gib * (1 << 30)),
         )
         self._rules = rules(options)
+        self._preparer = Preparer(self._cache, self._rules.limits)
 
     @property
     def max_steps(self) -> int:
@@ -84,12 +86,17 @@ class SweEnvironment:
         return SweEnv(self, self._backend, self._rules)
 
     def expert_actions(self, task: Task) -> Sequence[str] | None:
-        """The known repair by `edit` and `submit`; None where nobody knows one, or it is not of text."""
+        """The known repair by `edit` and `submit`.
+
+        None where nobody knows one, it is not of text, or the files that it edits lie in a container image.
+        """
         instance = self._instance(task)
         if not instance.patch:
             return None
         base = self._cache.base(instance)
         try:
+            if base.image:
+                return None
             gold = self._cache.gold(instance).files
             return gold_actions(base, gold, form=self._options.actions, way=self._options.expert)
         finally:
@@ -137,15 +144,7 @@ class SweEnvironment:
     def take(self, task: Task) -> tuple[SweInstance, Prepared]:
         """See `env.Workshop`."""
         instance = self._instance(task)
-        base = self._cache.base(instance)
-        roots = [f"{WORKDIR}/{root}".rstrip("/.") for root in instance.extra.get("roots") or ("src", ".")]
-        prepared = Prepared(
-            base=base,
-            tests=self._cache.tests(instance),
-            roots=tuple(roots),
-            baseline_s=float(instance.extra.get("suite_s") or 0.0),
-        )
-        return instance, prepared
+        return instance, self._preparer.prepare(self._backend, instance)
 
     def give_back(self, instance: SweInstance) -> None:
         self._cache.release(instance)

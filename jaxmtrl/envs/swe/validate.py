@@ -21,8 +21,9 @@ from pathlib import Path
 from jaxmtrl.envs.swe import canary, grade, report, screen
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import load_instances, save_instances
+from jaxmtrl.envs.swe.preparing import Preparer
 from jaxmtrl.envs.swe.rows import row_hash
-from jaxmtrl.envs.swe.sandbox.api import WORKDIR, Backend, Base, Limits
+from jaxmtrl.envs.swe.sandbox.api import Backend, Base, Limits
 from jaxmtrl.envs.swe.sandbox.choice import NAMES, choose
 from jaxmtrl.envs.swe.trees import TreeCache
 from jaxmtrl.envs.swe.venvs import site_packages, venv_key
@@ -65,7 +66,7 @@ def prove(backend: Backend, cache: TreeCache, instance: SweInstance, *, limits: 
     if not instance.patch:
         return Verdict(valid=False, why="nobody knows a repair, so none can be proved to pass")
     try:
-        prepared = prepare(cache, instance)
+        prepared = Preparer(cache, limits).prepare(backend, instance)
         try:
             return _proved(backend, cache, prepared, instance, limits=limits, tests_s=tests_s)
         finally:
@@ -74,12 +75,6 @@ def prove(backend: Backend, cache: TreeCache, instance: SweInstance, *, limits: 
         return Verdict(valid=False, why=f"the machine failed: {err}")
     except JaxmtrlError as err:
         return Verdict(valid=False, why=f"it cannot be laid out: {err}")
-
-
-def prepare(cache: TreeCache, instance: SweInstance) -> grade.Prepared:
-    """What grading wants of a row; let go of it by `cache.release`."""
-    roots = [f"{WORKDIR}/{root}".rstrip("/.") for root in instance.extra.get("roots") or ("src", ".")]
-    return grade.Prepared(base=cache.base(instance), tests=cache.tests(instance), roots=tuple(roots))
 
 
 def _proved(

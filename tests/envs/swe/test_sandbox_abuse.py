@@ -27,7 +27,7 @@ def test_a_fork_bomb_stays_in_its_episode(tmp_path: Path, bomb: str) -> None:
         thread = Thread(target=lambda: results.append(played.run(bomb, wall_s=1.5)))
         thread.start()
         time.sleep(0.7)
-        assert other.says("for i in $(seq 30); do sleep 1 & done; jobs -p | wc -l") == "30"
+        assert other.says("for i in $(seq 30); do sleep 5 & done; jobs -p | wc -l") == "30"
         thread.join()
         assert results[0].why == "timeout" or b"temporarily unavailable" in results[0].output
 
@@ -46,7 +46,7 @@ def test_a_hanging_command_is_killed_in_time_and_keeps_its_output(tmp_path: Path
     with episode(tmp_path) as played:
         result = played.run(hang, wall_s=0.6)
         assert (result.why, result.exit_code, result.output) == ("timeout", None, b"begun\n")
-        assert 0.6 <= result.wall_s < 2
+        assert 0.6 <= result.wall_s < 5
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_hanging_command_is_killed_in_time_and_keeps_its_output(tmp_path: Path
 def test_a_command_ends_with_its_shell_whatever_holds_its_output(tmp_path: Path, left: str) -> None:
     with episode(tmp_path) as played:
         result = played.run(left)
-        assert result.exit_code == 0 and b"done\n" in result.output and result.wall_s < 3
+        assert result.exit_code == 0 and b"done\n" in result.output and result.wall_s < 8
         assert played.processes() == 0
 
 
@@ -79,18 +79,16 @@ def test_one_process_cannot_take_all_memory(tmp_path: Path) -> None:
 
 def test_many_processes_cannot_take_all_memory(tmp_path: Path) -> None:
     with episode(tmp_path) as played:
-        eat = "python3 -c 'import time; x = bytearray(120 << 20); x[::4096] = bytes(len(x[::4096])); time.sleep(9)'"
-        result = played.run(f"for i in 1 2 3 4; do {eat} & done; wait", wall_s=9)
+        eat = "python3 -c 'import time; x = bytearray(120 << 20); x[::4096] = bytes(len(x[::4096])); time.sleep(60)'"
+        result = played.run(f"for i in 1 2 3 4; do {eat} & done; wait", wall_s=60)
         assert (result.why, result.exit_code) == ("oom", None)
         assert SMALL.resident < result.peak_resident < 2 * SMALL.resident
 
 
 def test_shared_memory_counts_as_memory(tmp_path: Path) -> None:
     with episode(tmp_path) as played:
-        eat = (
-            "import mmap, time\nx = mmap.mmap(-1, 400 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\ntime.sleep(9)"
-        )
-        assert played.python(eat, wall_s=9).why == "oom"
+        eat = "import mmap, time\nx = mmap.mmap(-1, 400 << 20)\nwhile x.tell() < len(x): x.write(bytes(1 << 20))\n"
+        assert played.python(eat + "time.sleep(60)", wall_s=60).why == "oom"
 
 
 @pytest.mark.parametrize("place, bound", [("/testbed", 24), ("/tmp", 8), ("~", 8), ("/dev/shm", 8)])

@@ -106,7 +106,7 @@ def test_opening_running_and_closing_are_quick(tmp_path: Path) -> None:
             took[kind].append(marks[kind + 1] - marks[kind])
     opening, running, closing = (statistics.median(times) for times in took)
     # 25, 30 and 1 ms on two free cores; the bounds are for busy ones.
-    assert opening < 0.3 and running < 0.3 and closing < 0.15, (opening, running, closing)
+    assert opening < 0.6 and running < 0.6 and closing < 0.3, (opening, running, closing)
 
 
 def test_after_closing_nothing_works_and_says_so(tmp_path: Path) -> None:

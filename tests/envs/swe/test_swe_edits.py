@@ -122,6 +122,16 @@ def test_bash_runs_the_command_that_is_written(path, tmp_path):
     assert run("edit a.py </dev/null", tmp_path).returncode == 1 and run("edit", tmp_path).returncode == 2
 
 
+def test_a_change_among_equal_blocks_takes_as_many_lines_as_make_it_the_only_place(tmp_path):
+    block = "if x:\n    y = 1\n    z = 2\n\n"
+    before = "".join(f"# {n}\n{block}" for n in range(6))
+    after = before.replace(f"# 3\n{block}", "# 3\n" + block.replace("y = 1", "y = 3"))
+    command = edit_command("a", before, after)
+    (tmp_path / "a").write_text(before)
+    assert run(command, tmp_path).returncode == 0 and (tmp_path / "a").read_text() == after
+    assert "# 3" in command and "# 2" not in command
+
+
 LINES = st.lists(st.sampled_from(["a", "b", "  a", "", "====", ">>>>", "<<<<<", "E", "é"]), max_size=14)
 
 

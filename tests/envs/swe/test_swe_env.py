@@ -14,10 +14,12 @@ from swe_plays import play
 from jaxmtrl.envs.swe.actions import write_command, write_submit
 from jaxmtrl.envs.swe.env import Rules, SweEnv, grading_limit
 from jaxmtrl.envs.swe.expert import gold_actions
+from jaxmtrl.envs.swe.patches import make_patch
+from jaxmtrl.envs.swe.preparing import patched_tests
 from jaxmtrl.envs.swe.prompt import Wording
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange, Limits
 from jaxmtrl.envs.swe.sandbox.local import Local
-from jaxmtrl.errors import SandboxFailure
+from jaxmtrl.errors import EnvironmentFailure, SandboxFailure
 from jaxmtrl.types import Task
 
 pytestmark = needs_bubblewrap()
@@ -182,6 +184,7 @@ def test_answers_without_an_action_are_told_and_counted(player):
     result = env.step("")
     assert (result.done, result.success, result.reward) == (True, False, 0.0)
     assert result.metrics["swe/format_limit"] == 1.0 and result.metrics["pass_ratio"] == 0.0
+    assert result.metrics["swe/flag"] == result.metrics["swe/no_change"] == 0.0  # every curve has every episode
 
 
 def test_a_command_of_64_kib_runs_and_a_longer_one_is_told(player):
@@ -199,7 +202,7 @@ def test_the_last_turn_is_graded_as_it_stands(player):
     _, results = play(player(), task, [bash("ls"), fix])
     assert results[0].observation.endswith("[last turn: submit now]")
     assert (results[1].done, results[1].truncated, results[1].success, results[1].reward) == (True, False, True, 1.0)
-    assert "swe/submitted" not in results[1].metrics
+    assert results[1].metrics["swe/submitted"] == 0.0
     _, results = play(player(format_limit=0), task, ["?", "?"])
     assert results[1].done and results[1].metrics["swe/no_change"] == 1.0
     _, results = play(player(commands_s=0.2), TASK, [bash("sleep 0.4"), bash("ls")])
@@ -326,6 +329,19 @@ def test_the_tests_get_three_times_what_they_need():
         150,
         300,
     )
+
+
+def test_tests_that_a_patch_brings_are_read_out_of_a_sandbox_of_their_own(prepared, backend):
+    """As for rows whose repository is in a container image alone."""
+    before = {"README.md": "A shop.\n"}
+    after = {path: content.decode() for path, content in shop.TESTS.items()} | {"README.md": "A shop!\n"}
+    instance = dataclasses.replace(shop.INSTANCE, test_patch=make_patch(before, after).rstrip("\n"))
+    found = patched_tests(backend, prepared.base, instance, Limits())
+    assert found == {**shop.TESTS, "README.md": b"A shop!\n"}
+    assert patched_tests(backend, prepared.base, shop.INSTANCE, Limits()) == {}
+    odd = dataclasses.replace(instance, test_patch=make_patch({"a": "x\n"}, {"a": "y\n"}))
+    with pytest.raises(EnvironmentFailure, match="do not fit"):
+        patched_tests(backend, prepared.base, odd, Limits())
 
 
 def test_a_change_set_of_the_sandbox_is_what_was_changed(prepared, backend):

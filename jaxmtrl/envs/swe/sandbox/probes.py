@@ -22,7 +22,7 @@ _MIB = 1 << 20
 _SMALL = Limits(
     command_s=5.0, processes=40, resident=200 * _MIB, workspace=16 * _MIB, temporary=8 * _MIB, file_size=64 * _MIB
 )
-_SLOW_S = 0.25  # of opening, or of one command, above which episodes wait for their sandbox
+_SLOW_S = 1.0  # of a command that does nothing, above which episodes wait for their sandbox
 _BUG = "this is a fault of jaxmtrl's sandbox or of the kernel: do not train here, and report it with this line"
 
 
@@ -55,7 +55,7 @@ def _guarded(name: str, test: Callable[[], tuple[bool, str, str]]) -> Probe:
     """Args: test: returns whether it holds, what was seen, and what to do where it does not."""
     try:
         passed, found, cure = test()
-    except (SandboxFailure, OSError) as err:
+    except (SandboxFailure, OSError, ValueError) as err:
         passed, found, cure = False, str(err), _BUG
     return Probe(name=name, passed=passed, found=found, cure="" if passed else cure)
 
@@ -173,11 +173,13 @@ def _quick(sandbox: Sandbox) -> tuple[bool, str, str]:
 
 def _zombies(sandbox: Sandbox) -> tuple[bool, str, str]:
     sandbox.run("true")
-    deadline = time.monotonic() + 4
-    while (left := _dead_bwraps()) and time.monotonic() < deadline:
+    left = _dead_bwraps()  # ours, and perhaps of episodes beside us
+    deadline = time.monotonic() + 8
+    while left and time.monotonic() < deadline:
         time.sleep(0.1)
+        left &= _dead_bwraps()
     cure = "a process 1 that takes in orphans: docker run --init, or shareProcessNamespace in a pod"
-    return not left, f"{left} dead processes that nobody takes in", cure
+    return not left, f"{len(left)} dead processes that nobody takes in", cure
 
 
 _PROBES: list[tuple[str, Callable[[Sandbox], tuple[bool, str, str]]]] = [
@@ -207,7 +209,7 @@ def _side_by_side(backend: Backend, base: Base, sandbox: Sandbox) -> tuple[bool,
     said: list[str] = []
     other = backend.open(base, _SMALL)
     try:
-        command = "for i in $(seq 30); do sleep 1.5 & done; jobs -p | wc -l; sleep 0.7"
+        command = "for i in $(seq 30); do sleep 5 & done; jobs -p | wc -l; sleep 0.7"
         threads = [Thread(target=lambda one=one: said.append(_says(one, command))) for one in (sandbox, other)]
         for thread in threads:
             thread.start()
@@ -241,14 +243,15 @@ def _all_command_lines() -> list[str]:
     return found
 
 
-def _dead_bwraps() -> int:
-    """Zombies of bubblewrap that belong to process 1."""
-    count = 0
+def _dead_bwraps() -> set[str]:
+    """Zombies of bubblewrap that belong to process 1: their folders in /proc."""
+    found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, _, rest = path.read_text().partition("(")[2].rpartition(")")
         except OSError:
             continue
         state, parent = rest.split()[:2]
-        count += name == "bwrap" and state == "Z" and parent == "1"
-    return count
+        if name == "bwrap" and state == "Z" and parent == "1":
+            found.add(str(path))
+    return found
