@@ -132,8 +132,9 @@ def _own_requirements(metadata: Mapping[str, list[str]]) -> list[str]:
 
 
 def _licence(metadata: Mapping[str, list[str]]) -> str:
-    said = [line for name in ("license-expression", "license") for line in metadata.get(name, [])]
+    said = list(metadata.get("license-expression", []))
     said += [line.split("::")[-1].strip() for line in metadata.get("classifier", []) if line.startswith("License ::")]
+    said += metadata.get("license", [])  # some put the whole text there
     return next((line for line in said if line and line != "UNKNOWN"), "unknown")[:100]
 
 

@@ -119,7 +119,7 @@ def _changes(package: Package) -> str:
             continue
         rest = text[match.end() :]
         end = re.search(r"^[^\w\n]*(?:version |v)?\d+\.\d+(?:\.\d+)*\b(?!\w).*$", rest, re.MULTILINE | re.IGNORECASE)
-        section = re.sub(r"\A[\s=~^-]+", "", rest[: end.start() if end else None]).strip("=-~#* \n")
+        section = re.sub(r"\A\s*([=~^-]{3,}\s*\n)?\s*", "", rest[: end.start() if end else None]).rstrip("=~# \n")
         if section:
             return f"Wanted of {package.name}, in the words of its change log:\n\n{section[:_MOST_TOLD]}\n\n"
     return ""
