@@ -28,7 +28,7 @@ from jaxmtrl.models.decoder import Network
 from jaxmtrl.parallel.hosts import ALONE, Hosts, share_a_place, this_host
 from jaxmtrl.parallel.mesh import sampling_mesh
 from jaxmtrl.parallel.sharding import replicated
-from jaxmtrl.pools import make_pool, require_admissible, require_states
+from jaxmtrl.pools import make_pool, require_admissible, require_patience, require_states
 from jaxmtrl.pretrained import frozen_base, keep_text, read_text
 from jaxmtrl.progress import Progress
 from jaxmtrl.rewards.source import check_order, load_source
@@ -123,27 +123,13 @@ def check(config: Config, *, training: bool = False) -> Environment:
     check_devices(config, mesh, mesh.devices.flat[0].platform, training=training)
     check_hosts(config)
     environment = load_source(config)
-    _check_patience(config, environment)
+    require_patience(config, environment)
     tasks_of(environment, config.env.train_split, None, "env.train_split")
     tasks_of(environment, config.env.train_split, config.sft.demonstrations, "sft.demonstrations")
     for name, count in config.evaluation.splits.items():
         tasks_of(environment, name, count, f"evaluation.splits.{name}")
     open_course(config.curriculum, config.env.train_split, environment)
     return environment
-
-
-def _check_patience(config: Config, environment: Environment) -> None:
-    """Raises ConfigError where a step that is within its own limits would be taken for one that hangs."""
-    longest, patience = getattr(environment, "longest_step_s", 0.0), config.rollout.step_timeout_s
-    if patience <= longest:
-        raise ConfigError(
-            "rollout.step_timeout_s",
-            [
-                f"rollout.step_timeout_s: got {patience:g}, and a step of this environment may take {longest:g} s by "
-                f"its own limits (env.options), so that sound episodes would fail; set it to {1.5 * longest:g}, or "
-                "lower those"
-            ],
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

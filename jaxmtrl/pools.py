@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from jaxmtrl.config.sections import Config
+from jaxmtrl.envs.base import Environment
 from jaxmtrl.errors import ConfigError, EnvironmentFailure
 from jaxmtrl.rewards.source import env_source
 from jaxmtrl.rollout.pool import EnvPool, MultiprocessPool
@@ -47,6 +48,20 @@ def _ray_pool() -> Callable[..., EnvPool]:
             ],
         ) from err
     return RayPool
+
+
+def require_patience(config: Config, environment: Environment) -> None:
+    """Raises ConfigError where a step that is within its own limits would be taken for one that hangs."""
+    longest, patience = getattr(environment, "longest_step_s", 0.0), config.rollout.step_timeout_s
+    if patience <= longest:
+        raise ConfigError(
+            "rollout.step_timeout_s",
+            [
+                f"rollout.step_timeout_s: got {patience:g}, and a step of this environment may take {longest:g} s by "
+                f"its own limits (env.options), so that sound episodes would fail; set it to {1.5 * longest:g}, or "
+                "lower those"
+            ],
+        )
 
 
 def require_states(pool: EnvPool, task: Task) -> None:
