@@ -21,7 +21,14 @@ settings.register_profile("house", deadline=None, derandomize=True, max_examples
 settings.load_profile("house")
 
 # Files that take longest, which two processes had better begin with: a file stays with one of them.
-_LONG = ("test_hosts", "test_pretrained_run", "test_resume", "test_doctor", "test_invariance", "test_frozen_base")
+_LONG = (
+    "test_hosts",
+    "test_pretrained_run",
+    "test_resume",
+    "test_invariance",
+    "test_frozen_base",
+    "test_credit_checks",
+)
 
 
 def pytest_collection_modifyitems(items: list) -> None:

@@ -16,7 +16,7 @@ def test_a_sound_kl_in_the_reward_passes():
     assert failures(check_kl(bench(), sound_gauge(), episodes())) == []
 
 
-@pytest.mark.parametrize("kind", ["k1", "k3"])
+@pytest.mark.parametrize("kind", ["k1", pytest.param("k3", marks=pytest.mark.slow)])
 def test_a_sound_kl_in_the_loss_passes(kind: str):
     findings = by_name(check_kl(bench(LOSS, f"algorithm.kl_kind={kind}"), sound_gauge(), episodes()))
     assert failures(list(findings.values())) == []

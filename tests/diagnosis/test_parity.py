@@ -32,6 +32,7 @@ def test_a_learner_that_forgets_the_temperature_is_caught(monkeypatch: pytest.Mo
     assert "temperature" in gap.cure
 
 
+@pytest.mark.slow
 def test_a_learner_that_compiles_at_every_call_is_caught(monkeypatch: pytest.MonkeyPatch):
     right = programs.Learner._call
 

@@ -56,7 +56,7 @@ def test_a_forgotten_separator_is_caught(monkeypatch: pytest.MonkeyPatch):
 def test_a_stop_token_that_is_not_sampled_is_caught(monkeypatch: pytest.MonkeyPatch):
     def cut(self: Transcript, text: str):
         ids = self._tokenizer.encode(text)
-        self._append(ids, np.zeros(len(ids), np.float32), TurnStop.LENGTH, text)
+        self._append(ids, np.zeros(len(ids), np.float32), TurnStop.LENGTH, text, None)
 
     monkeypatch.setattr(Transcript, "force", cut)
     assert "turns add up to the rendered conversation" in failures(findings(byte_tokenizer()))

@@ -159,7 +159,7 @@ def test_biases_start_at_zero_and_head_norms_at_one():
         np.testing.assert_array_equal(attention[name]["scale"], np.ones((2, 8)))
 
 
-@pytest.mark.parametrize(("rows", "tokens"), [(2, 3), (9, 12)])
+@pytest.mark.parametrize(("rows", "tokens"), [(2, 3), pytest.param(9, 12, marks=pytest.mark.slow)])
 def test_the_layout_for_one_cpu_changes_no_number(rows, tokens):
     """Fewer and more rows than 64 take different products; the output of one token alone is that of all."""
     network = NETWORK.for_sampling(tiny.one_device())

@@ -117,7 +117,9 @@ def test_the_learner_takes_what_is_named_and_what_suits_the_device():
     assert kinds == {"auto": "flash", "xla": "blocks", "splash": "splash"}
 
 
-@pytest.mark.parametrize("tokens", [5, 65, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "tokens", [5, pytest.param(65, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.slow)]
+)
 def test_blocks_need_not_divide_a_row(tokens):
     """One block of 5 tokens, two of 33, four of 75; numbers and gradients."""
     *parts, _ = packed(3, tokens=tokens)

@@ -113,6 +113,7 @@ def test_every_config_for_a_slice_loads_and_names_its_slice(path):
     assert config.sampling.slots == 64
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_object_and_its_exit_code_says_whether_it_fits():
     def run(*arguments: str):
         command = [sys.executable, "-m", "jaxmtrl.plan", "--config", TINY, *arguments]

@@ -124,7 +124,7 @@ def test_a_process_may_be_asked_to_stop(tmp_path):
     ("arguments", "said"),
     [
         (("--processes", "2"), "want --hosts"),
-        (("--hosts", "--processes", "2"), "go together"),
+        pytest.param(("--hosts", "--processes", "2"), "go together", marks=pytest.mark.slow),
         (("--hosts", "--coordinator", "nonsense", "--processes", "2", "--process-id", "0"), "did not meet"),
     ],
 )
