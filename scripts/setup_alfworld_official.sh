@@ -10,6 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv="${VENV:-.venv-alfworld}"
+case "$venv" in /*) ;; *) venv="$PWD/$venv" ;; esac
 
 say() { echo "setup_alfworld_official: $*" >&2; }
 
@@ -43,7 +44,7 @@ pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --
 "${pip[@]}" 'setuptools>=70.1,<81' wheel 'numpy>=2,<3' tqdm 'networkx>=2' more_itertools tatsu==5.8.3 hashids mementos \
     termcolor prompt_toolkit
 command -v cmake >/dev/null || "${pip[@]}" cmake
-export PATH="$PWD/$venv/bin:$PATH"
+export PATH="$venv/bin:$PATH"
 "${pip[@]}" --no-deps --no-build-isolation alfworld==0.4.2 textworld==1.7.0 jericho==3.3.1
 say "compiling the planner, which takes minutes"
 "${pip[@]}" --no-deps --no-build-isolation fast-downward-textworld==20.6.4

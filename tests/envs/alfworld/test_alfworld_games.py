@@ -16,6 +16,7 @@ from jaxmtrl.envs.alfworld import games
 from jaxmtrl.envs.alfworld.engine import World
 from jaxmtrl.envs.alfworld.games import SPLIT_SIZES, AlfworldData
 from jaxmtrl.envs.alfworld.naming import CLASSIC, MODERN
+from jaxmtrl.envs.alfworld.packed import PackedSplit
 from jaxmtrl.envs.alfworld.problem import read_problem
 from jaxmtrl.errors import EnvironmentFailure
 
@@ -182,6 +183,24 @@ def test_packed_games_are_unpacked_once_and_read_one_by_one(tmp_path, monkeypatc
     assert data_at(tmp_path / "data").load("valid_seen", f"{HEAT}/trial_a").walkthrough is None
     with pytest.raises(EnvironmentFailure, match="no game 'x'"):
         data_at(tmp_path / "data").load("valid_seen", "x")
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_two_that_unpack_at_once_both_read_whole_games(tmp_path, monkeypatch):
+    """Case F8, one in the middle of the other's writing; wrong: it finds the half that is there."""
+    packed(tmp_path / "data", ROWS)
+    rows, meanwhile = PackedSplit._rows, []
+
+    def interrupted(split: PackedSplit):
+        first, *others = rows(split)
+        yield first
+        monkeypatch.undo()
+        meanwhile.append(ids(tmp_path / "data", "valid_seen"))
+        yield from others
+
+    monkeypatch.setattr(PackedSplit, "_rows", interrupted)
+    whole = [row["id"] for row in ROWS]
+    assert ids(tmp_path / "data", "valid_seen") == whole and meanwhile == [whole]
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
