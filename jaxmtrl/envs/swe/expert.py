@@ -12,6 +12,7 @@ from jaxmtrl.envs.swe.actions import Form, write_command, write_submit
 from jaxmtrl.envs.swe.edits import edit_command
 from jaxmtrl.envs.swe.sandbox.api import Base, FileChange
 from jaxmtrl.envs.swe.screen import base_file
+from jaxmtrl.envs.swe.syntax import parsed
 
 _AROUND = 8  # lines shown before and after what will be edited, where it is in no function
 _ROUND = 20  # lines shown of a function, and multiples of it: a number that can be guessed
@@ -68,7 +69,7 @@ def _look(path: str, before: str, after: str) -> str:
 def _functions(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function in order of its first line, so that of those around a place the innermost is the last."""
     try:
-        nodes = list(ast.walk(ast.parse(text)))
+        nodes = list(ast.walk(parsed(text)))
     except (SyntaxError, ValueError, RecursionError):
         return []
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from jaxmtrl.envs.swe.syntax import parsed
+
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Site:
@@ -59,7 +61,7 @@ Edits = Iterator[tuple[int, int, str]]  # bytes from, to, and what comes there
 def find_sites(path: str, source: bytes) -> list[Site]:
     """Every fault that can be set in a file, in order; none where it is not plain UTF-8 Python."""
     try:
-        tree = ast.parse(source.decode("utf-8"))
+        tree = parsed(source.decode("utf-8"))
     except (SyntaxError, ValueError):
         return []
     if b"\r" in source or source.startswith(b"\xef\xbb\xbf") or b"\x0c" in source:
@@ -79,10 +81,10 @@ def mutate(source: bytes, sites: Sequence[Site]) -> bytes:
 def is_fault(source: bytes, sites: Sequence[Site]) -> bool:
     """Whether the result is Python, and another program; takes as long as parsing twice."""
     try:
-        changed = ast.parse(mutate(source, sites))
+        changed = parsed(mutate(source, sites))
     except (SyntaxError, ValueError):
         return False
-    return ast.dump(changed) != ast.dump(ast.parse(source))
+    return ast.dump(changed) != ast.dump(parsed(source))
 
 
 class _Finder:

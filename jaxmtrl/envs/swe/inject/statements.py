@@ -11,6 +11,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from jaxmtrl.envs.swe.syntax import parsed
+
 LEVELS = ("a", "b", "c")
 _TRACE = 1000  # characters of what pytest says
 _MOST_NAMED = 10
@@ -80,7 +82,7 @@ def _source(text: str, tests: Path) -> str:
     path, line = place["path"], int(place["line"])
     try:
         source = (tests / path).read_text("utf-8")
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (OSError, ValueError, SyntaxError):
         return ""
     around = [
