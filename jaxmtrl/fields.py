@@ -155,7 +155,7 @@ def _kind(annotation: Any) -> str:
         return f"mapping of name to {'fields' if hasattr(inner, '__pydantic_fields__') else _kind(inner)}"
     if origin in (Union, types.UnionType):
         return " or ".join("null" if argument is type(None) else _kind(argument) for argument in arguments)
-    return _TYPES.get(annotation, str(annotation))
+    return "mapping" if hasattr(annotation, "__pydantic_fields__") else _TYPES.get(annotation, str(annotation))
 
 
 def _bounds(metadata: Iterable[Any]) -> str:

@@ -116,7 +116,10 @@ sampling: {slots: 1, slots: 2}
         ("env.factory.x=1", "override env.factory.x: env.factory is not a mapping"),
         ("env.options.a=[1", "override env.options.a: got '[1'; line 1"),
         ("env.options.a={b: 1, b: 2}", "override env.options.a: line 1: 'b' is given twice"),
-        ('text.system_prompt="\\ud800"', "text.system_prompt: holds half of a surrogate pair"),
+        (
+            'text.system_prompt="\\ud800"',
+            "text.system_prompt: line 1: a text holds a NUL character or half of a surrogate pair",
+        ),
         ("env.options.a={1: 2}", "override env.options.a: line 1: got the key 1, wanted text"),
     ],
 )
