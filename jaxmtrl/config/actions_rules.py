@@ -120,7 +120,7 @@ def _macros_are_commands_with_steps(config: Config) -> list[str]:
             mistakes.append(
                 f"{place}: its steps have {', '.join(unknown)}, which {written!r} does not; name it in the command"
             )
-        if unused := sorted(macro.parameters - used):
+        elif unused := sorted(macro.parameters - used):
             mistakes.append(
                 f"{place}: {', '.join(unused)} stands in none of its steps; use it, or take it out of the command"
             )

@@ -26,10 +26,8 @@ def _parts_are_known(config: Config) -> str | None:
     unknown = [name for name in config.reward.parts if name not in PARTS]
     if not unknown:
         return None
-    cures = [f"did you mean {near} for {show(name)}?" for name in unknown if (near := nearest(name, tuple(PARTS)))]
-    return (
-        f"reward.parts: unknown {', '.join(map(show, unknown))}; {' '.join(cures) or 'known are ' + ', '.join(PARTS)}"
-    )
+    cures = [f"did you mean {near} for {name}?" for name in unknown if (near := nearest(name, tuple(PARTS)))]
+    return f"reward.parts: unknown {', '.join(name or show(name) for name in unknown)}; {' '.join(cures) or 'known are ' + ', '.join(PARTS)}"
 
 
 @_rule("reward.parts")

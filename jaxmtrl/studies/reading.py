@@ -166,7 +166,7 @@ def _of_cells(study: Study) -> Iterator[str]:
                 f"cells.{name}.set: got model.from_pretrained with after {cell.after!r}, and a policy begins with one "
                 "of them; remove the other"
             )
-        says = json.dumps([cell.set, cell.after, cell.policy if cell.after else ""], sort_keys=True)
+        says = json.dumps([cell.set, cell.after, cell.policy if cell.after else "", cell.shown], sort_keys=True)
         if says in said:
             yield f"cells.{name}: says the same as {said[says]}, and would be trained alike; change or remove one"
         said.setdefault(says, name)

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class JudgeServer:
-    """Answers each request with `says`, or the next of `plan`: an HTTP status, seconds to wait, a text, a whole body."""
+    """Answers with `says`, or the next of `plan`: an HTTP status, seconds to wait, a text, or a whole body."""
 
     def __init__(self) -> None:
         self.says = "It went well.\nscore: 0.75"
