@@ -27,7 +27,8 @@ def _parts_are_known(config: Config) -> str | None:
     if not unknown:
         return None
     cures = [f"did you mean {near} for {name}?" for name in unknown if (near := nearest(name, tuple(PARTS)))]
-    return f"reward.parts: unknown {', '.join(name or show(name) for name in unknown)}; {' '.join(cures) or 'known are ' + ', '.join(PARTS)}"
+    named = ", ".join(name or show(name) for name in unknown)
+    return f"reward.parts: unknown {named}; {' '.join(cures) or 'known are ' + ', '.join(PARTS)}"
 
 
 @_rule("reward.parts")

@@ -252,8 +252,9 @@ def test_saved_config_is_the_same_config(tmp_path):
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["config.yaml"]
 
 
+TEXT = st.characters(codec="utf-8", exclude_characters="\0")
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(TEXT),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab1-e._ :#", max_size=4), inner, max_size=3),
     max_leaves=8,
 )
