@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from jaxmtrl.fields import show
 
 
 def read_row(text: str | bytes, texts: Sequence[str]) -> dict[str, Any]:
@@ -20,11 +19,11 @@ def read_row(text: str | bytes, texts: Sequence[str]) -> dict[str, Any]:
     except RecursionError as err:
         raise ValueError("its brackets are nested too deeply") from err
     if not isinstance(row, dict):
-        raise ValueError(f"got {show(row)}, wanted an object with {', '.join(texts)}")
+        raise ValueError(f"got {reprlib.repr(row)}, wanted an object with {', '.join(texts)}")
     missing = [name for name in texts if name not in row]
     if missing:
         raise ValueError(f"it has no {' and no '.join(sorted(missing))}")
-    wrong = [f"{name} {show(row[name])}" for name in texts if not isinstance(row[name], str)]
+    wrong = [f"{name} {reprlib.repr(row[name])}" for name in texts if not isinstance(row[name], str)]
     if wrong:
         raise ValueError(f"got {', '.join(wrong)}, wanted text")
     return row
@@ -36,12 +35,12 @@ def walkthrough_of(row: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not commands:
         return None
     if not isinstance(commands, list) or not all(isinstance(command, str) for command in commands):
-        raise ValueError(f"got walkthrough {show(commands)}, wanted a list of commands")
+        raise ValueError(f"got walkthrough {reprlib.repr(commands)}, wanted a list of commands")
     return tuple(commands)
 
 
 def one_line(task: str) -> str:
     """The task's sentence. Raises ValueError if it is empty or several lines, between which nothing could be told."""
     if len(task.splitlines()) != 1 or not task.strip():
-        raise ValueError(f"got task {show(task)}, wanted a sentence on one line")
+        raise ValueError(f"got task {reprlib.repr(task)}, wanted a sentence on one line")
     return task

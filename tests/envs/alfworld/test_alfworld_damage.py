@@ -109,7 +109,7 @@ def test_a_goal_of_many_brackets_is_refused_before_they_fill_the_stack():
 
 
 def test_a_row_says_all_its_wrong_parts_at_once():
-    with pytest.raises(ValueError, match="got id 5, task null, wanted text"):
+    with pytest.raises(ValueError, match="got id 5, task None, wanted text"):
         read_row('{"id": 5, "task": null, "type": "x"}', ("id", "task", "type"))
 
 
