@@ -6,8 +6,12 @@ Thin on purpose: processes that build games import this module again, so nothing
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+from jaxmtrl.errors import ConfigError, JaxmtrlError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,8 +20,6 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         0 if every run has ended, 1 if some failed (the pages say which), 2 for a mistake, 130 when interrupted.
     """
-    from jaxmtrl.errors import JaxmtrlError
-
     parsed = _parser().parse_args(arguments)
     try:
         if parsed.export:
@@ -62,7 +64,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _study(parsed: argparse.Namespace) -> int:
-    from jaxmtrl.errors import ConfigError
     from jaxmtrl.studies.cost import as_lines, cost_of
     from jaxmtrl.studies.prepare import build_games, note_machine
     from jaxmtrl.studies.reading import read_configs, read_study
@@ -73,6 +74,7 @@ def _study(parsed: argparse.Namespace) -> int:
         raise ConfigError(
             "the command", ["--config: missing, wanted a study file, for example studies/complexity.yaml"]
         )
+    _require_folders({"--runs": parsed.runs, "--out": parsed.out})
     study, base = read_study(parsed.config)
     root = Path(parsed.runs) / (f"{study.name}_smoke" if parsed.smoke else study.name)
     configs = read_configs(study, base, root, smoke=parsed.smoke)
@@ -101,13 +103,36 @@ def _study(parsed: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _require_folders(named: Mapping[str, str | None]) -> None:
+    """Finds out before hours of training that what comes of them could not be written.
+
+    Raises:
+        ConfigError: an option names what is no folder, or one in which nothing can be made.
+    """
+    mistakes = []
+    for option, path in named.items():
+        if path is None:
+            continue
+        there = Path(path).absolute()
+        while not os.path.lexists(there):
+            there = there.parent
+        if not there.is_dir():
+            mistakes.append(f"{option}: got {path}, and {there} is no folder; name another")
+        elif not os.access(there, os.W_OK | os.X_OK):
+            mistakes.append(
+                f"{option}: got {path}, and nothing can be made in {there}; name another, or mend its rights"
+            )
+    if mistakes:
+        raise ConfigError("the command", mistakes)
+
+
 def _command(parsed: argparse.Namespace) -> str:
     return f"python -m jaxmtrl.study --config {parsed.config}{' --smoke' if parsed.smoke else ''}"
 
 
 def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text}, wanted a whole number of at least 1")
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text[:40]}, wanted a whole number of at least 1")
     return int(text)
 
 

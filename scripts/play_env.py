@@ -7,6 +7,7 @@ python scripts/play_env.py --factory jaxmtrl.envs.toy:make --expert
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 
@@ -44,7 +45,10 @@ def play(environment: Environment, task: Task, actions: Iterator[str]) -> bool:
 
 
 def _typed() -> Iterator[str]:
-    """Lines from the keyboard until it is closed (ctrl-d)."""
+    """Lines from the keyboard until it is closed (ctrl-d, or none was ever open)."""
+    if sys.stdin is None:
+        return
+    sys.stdin.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # it is a text file
     while True:
         try:
             yield input("? ")
@@ -62,6 +66,8 @@ def main() -> int:
     parser.add_argument("--expert", action="store_true", help="let the expert play")
     parser.add_argument("overrides", nargs="*", help="section.field=value, with --config")
     arguments = parser.parse_intermixed_args()
+    if arguments.factory and arguments.overrides:
+        parser.error(f"{arguments.overrides[0]} wants --config; --factory has the environment's default options")
     try:
         factory, split = arguments.factory, arguments.split or "train"
         if arguments.config:
@@ -83,6 +89,13 @@ def main() -> int:
         play(environment, task, _typed())
     except JaxmtrlError as err:
         print(f"error: {err}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except OSError as err:  # a reader that has gone, a full disk
+        print(f"error: {err.filename or 'the output'}: {err.strerror}; mend that and play again", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again when it ends
         return 2
     return 0
 

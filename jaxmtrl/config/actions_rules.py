@@ -21,6 +21,7 @@ from jaxmtrl.fields import nearest
 ACTIONS_RULES: list[Rule] = []
 _rule = partial(rule_of, ACTIONS_RULES)
 
+_NAME = re.compile(r"\S([^\r\n]*\S)?")
 _VERB = re.compile(r"[a-z][a-z'-]*( [a-z][a-z'-]*)*")
 _OF_STAGES = ("macros", "growth", "enforce", "evaluate", "start", "advance", "at")
 _OF_SUCCESS = ("every", "least", "advance_above", "return_below", "confirmations", "stay", "certain")
@@ -44,17 +45,20 @@ def _settings_have_stages(config: Config) -> str | None:
 
 
 @_rule("actions.stages")
-def _stages_add_verbs(config: Config) -> str | None:
+def _stages_add_verbs(config: Config) -> list[str]:
+    mistakes = []
     for name, adds in config.actions.stages.items():
+        if not _NAME.fullmatch(name):
+            mistakes.append(f"actions.stages: got the name {name!r}, wanted one line that is not blank; rename it")
         if not adds:
-            return f"actions.stages.{name}: adds nothing; name a verb, or remove the stage"
-        wrong = [verb for verb in adds if not _VERB.fullmatch(verb)]
-        if wrong:
-            return (
-                f"actions.stages.{name}: got {wrong[0]!r}, wanted a verb in small letters with single spaces, such as "
-                "take or go to; of a macro the words before its first parameter"
-            )
-    return None
+            mistakes.append(f"actions.stages.{name}: adds nothing; name a verb, or remove the stage")
+        mistakes += [
+            f"actions.stages.{name}: got {verb!r}, wanted a verb in small letters with single spaces, such as take or "
+            "go to; of a macro the words before its first parameter"
+            for verb in adds
+            if not _VERB.fullmatch(verb)
+        ]
+    return mistakes
 
 
 @_rule("actions.stages")
@@ -70,19 +74,18 @@ def _verbs_are_added_once(config: Config) -> str | None:
 
 
 @_rule("actions.stages", "actions.growth")
-def _stages_grow_slowly(config: Config) -> str | None:
+def _stages_grow_slowly(config: Config) -> list[str]:
     section = config.actions
     total = sum(len(adds) for adds in section.stages.values())
     most = max(1, math.floor(section.growth * total + 1e-9))
-    for name, adds in list(section.stages.items())[1:]:
-        if len(adds) > most:
-            return (
-                f"actions.stages.{name}: adds {len(adds)} of the last stage's {total} verbs "
-                f"({100 * len(adds) / total:.0f} %), wanted at most {most} (actions.growth {section.growth:g}); put "
-                f"{len(adds) - most} of them into the first stage or a stage of their own, or raise actions.growth to "
-                f"{math.ceil(100 * len(adds) / total) / 100:g}"
-            )
-    return None
+    return [
+        f"actions.stages.{name}: adds {len(adds)} of the last stage's {total} verbs "
+        f"({100 * len(adds) / total:.0f} %), wanted at most {most} (actions.growth {section.growth:g}); put "
+        f"{len(adds) - most} of them into the first stage or a stage of their own, or raise actions.growth to "
+        f"{math.ceil(100 * len(adds) / total) / 100:g}"
+        for name, adds in list(section.stages.items())[1:]
+        if len(adds) > most
+    ]
 
 
 @_rule("actions.start", "actions.stages")
@@ -94,43 +97,59 @@ def _the_start_is_a_stage(config: Config) -> str | None:
 
 
 @_rule("actions.macros")
-def _macros_are_commands_with_steps(config: Config) -> str | None:
+def _macros_are_commands_with_steps(config: Config) -> list[str]:
+    mistakes = []
     for written, steps in config.actions.macros.items():
         macro, place = Macro.of(written, steps), f"actions.macros.{written}"
         if not _VERB.fullmatch(macro.verb):
-            return f"{place}: wanted a verb in small letters, then parameters in capitals, such as fetch X from Y"
+            mistakes.append(
+                f"{place}: wanted a verb in small letters, then parameters in capitals, such as fetch X from Y"
+            )
+        mistakes += [
+            f"{place}: got the step {step.template!r}, wanted a verb in small letters at its beginning, and try "
+            "once at most; of a command that is all parameters nobody knows what it may do"
+            for step in macro.steps
+            if step.template.startswith("try ") or not _VERB.fullmatch(Macro.of(step.template, ()).verb)
+        ]
         if not any(not step.optional for step in macro.steps):
-            return f"{place}: got {list(steps)}, wanted a step that is always done; take a try off, or remove the macro"
+            mistakes.append(
+                f"{place}: got {list(steps)}, wanted a step that is always done; take a try off, or remove the macro"
+            )
         used = frozenset().union(*(parameters_of(step.template) for step in macro.steps))
         if unknown := sorted(used - macro.parameters):
-            return f"{place}: its steps have {', '.join(unknown)}, which {written!r} does not; name it in the command"
-        if unused := sorted(macro.parameters - used):
-            return f"{place}: {', '.join(unused)} stands in none of its steps; use it, or take it out of the command"
-    return None
+            mistakes.append(
+                f"{place}: its steps have {', '.join(unknown)}, which {written!r} does not; name it in the command"
+            )
+        elif unused := sorted(macro.parameters - used):
+            mistakes.append(
+                f"{place}: {', '.join(unused)} stands in none of its steps; use it, or take it out of the command"
+            )
+    return mistakes
 
 
 @_rule("actions.macros", "actions.stages")
-def _macros_are_of_a_stage(config: Config) -> str | None:
+def _macros_are_of_a_stage(config: Config) -> list[str]:
     section = config.actions
     space = ActionSpace.of(section.stages, section.macros)
     verbs = [macro.verb for macro in space.macros]
     if again := [verb for verb, count in Counter(verbs).items() if count > 1]:
-        return f"actions.macros: two begin with {again[0]!r}, by which they are told apart; rename one"
+        return [f"actions.macros: two begin with {verb!r}, by which they are told apart; rename one" for verb in again]
     if not section.stages:
-        return None
-    if missing := [verb for verb in verbs if verb and verb not in space.known]:
-        near = nearest(missing[0], tuple(space.known))
-        return f"actions.macros: {missing[0]!r} is in none of actions.stages; add it to one" + (
-            f" (did you mean {near}?)" if near else ""
-        )
+        return []
+    mistakes = []
+    for verb in verbs:
+        if verb and verb not in space.known:
+            near = nearest(verb, tuple(space.known))
+            meant = f" (did you mean {near}?)" if near else ""
+            mistakes.append(f"actions.macros: {verb!r} is in none of actions.stages; add it to one{meant}")
     for macro in space.macros:
-        for step in macro.steps:
-            if verb_of(step.template, space.known | set(verbs)) in verbs:
-                return (
-                    f"actions.macros.{macro.template}: its step {step.template!r} is a macro itself; write out the "
-                    "game's commands that it stands for"
-                )
-    return None
+        mistakes += [
+            f"actions.macros.{macro.template}: its step {step.template!r} is a macro itself; write out the game's "
+            "commands that it stands for"
+            for step in macro.steps
+            if verb_of(step.template, space.known | set(verbs)) in verbs
+        ]
+    return mistakes
 
 
 @_rule("actions.advance", "actions.at", "actions.stages", "actions.start")

@@ -64,14 +64,13 @@ def _levels_or_a_mixture(config: Config) -> str | None:
 
 
 @_rule("curriculum.levels")
-def _level_names_can_name_curves(config: Config) -> str | None:
-    wrong = [name for name in config.curriculum.levels if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)]
-    if not wrong:
-        return None
-    return (
-        f"curriculum.levels: got the name {wrong[0]!r}, wanted letters, digits, '.', '_' and '-', as curves are named "
+def _level_names_can_name_curves(config: Config) -> list[str]:
+    return [
+        f"curriculum.levels: got the name {name!r}, wanted letters, digits, '.', '_' and '-', as curves are named "
         "after levels; rename it"
-    )
+        for name in config.curriculum.levels
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)
+    ]
 
 
 @_rule("curriculum.start", "curriculum.levels")
@@ -83,17 +82,15 @@ def _the_start_is_a_level(config: Config) -> str | None:
 
 
 @_rule("curriculum.levels", "curriculum.core_split", "env.train_split")
-def _evaluations_are_of_unseen_tasks(config: Config) -> str | None:
+def _evaluations_are_of_unseen_tasks(config: Config) -> list[str]:
     section = config.curriculum
     trained = {config.env.train_split, section.core_split, *(level.train for level in section.levels.values())}
-    seen = {name: level.evaluate for name, level in section.levels.items() if level.evaluate in trained}
-    if not seen:
-        return None
-    name, split = next(iter(seen.items()))
-    return (
-        f"curriculum.levels.{name}.evaluate: got {split}, a split that is trained on, so that it would tell what was "
-        "learnt by heart; name one that is held out"
-    )
+    return [
+        f"curriculum.levels.{name}.evaluate: got {level.evaluate}, a split that is trained on, so that it would tell "
+        "what was learnt by heart; name one that is held out"
+        for name, level in section.levels.items()
+        if level.evaluate in trained
+    ]
 
 
 @_rule("curriculum.easier_below", "curriculum.harder_above")

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from jaxmtrl.config.setting import CONFIG, Above0, Count, Positive, Share, setting
+from jaxmtrl.config.setting import CONFIG, Count, Positive, Share, setting
 
 Mastery = Literal["none", "raise_level", "tighten_budget", "sample_less"]
 MOST_CONFIRMATIONS = 20  # and so many evaluations of a level are remembered
@@ -75,7 +75,8 @@ class CurriculumSection:
     core_split: Annotated[str, setting('split that every batch has tasks of, whatever the level; "" is none')] = ""
     core_share: Annotated[Share, setting("its share of a batch; 0.2 to 0.3 is usual")] = 0.25
     mixture: Annotated[
-        dict[str, Above0], setting("instead of levels: training splits by name, each with its weight in a batch")
+        dict[str, Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]],
+        setting("instead of levels: training splits by name, each with its weight in a batch"),
     ] = Field(default_factory=dict)
     # steps
     step_budget: Annotated[

@@ -377,6 +377,18 @@ def _first_stages_have_ten_to_twenty_verbs(config: Config) -> str | None:
     )
 
 
+@_rule
+def _something_is_evaluated_that_is_not_trained_on(config: Config) -> str | None:
+    course, evaluated = config.curriculum, config.evaluation.splits
+    levels = (level.train for level in course.levels.values())
+    if not evaluated or not {config.env.train_split, course.core_split, *course.mixture, *levels}.issuperset(evaluated):
+        return None
+    return (
+        f"evaluation.splits: {', '.join(evaluated)}, and all of it is trained on, so that success tells what was "
+        "learnt by heart. Set a split that is held out."
+    )
+
+
 def _numbers(options: Any, name: str) -> Iterator[float]:
     """Every number called `name` at any depth of an environment's options."""
     if isinstance(options, dict):

@@ -147,9 +147,6 @@ def _put(data: dict[str, Any], keys: list[str], value: Any) -> str:
 
 def _validate(data: dict[str, Any]) -> tuple[Config | None, list[str]]:
     """A config, or every mistake; rules are checked on the valid fields even when others are wrong."""
-    broken = [path for path, value in _leaves(data).items() if isinstance(value, str) and not _is_text(value)]
-    if broken:
-        return None, [f"{path}: holds half of a surrogate pair, which is no text; write it out" for path in broken]
     try:
         config = _parse(data)
     except ValidationError as err:
@@ -204,14 +201,6 @@ def _explain_unknown(loc: tuple[int | str, ...]) -> str:
     near = elsewhere[0] if elsewhere else here + close if close else ""
     cure = f"did you mean {near}?" if near else f"known are {', '.join(neighbours)}"
     return f"{path}: unknown {what}; {cure}"
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _plain(value: Any) -> Any:

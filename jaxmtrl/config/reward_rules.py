@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from functools import partial
+from urllib.parse import urlsplit
 
 from jaxmtrl.config.reward_section import PARTS, JudgeSection, RewardSection
 from jaxmtrl.config.rule import Rule, rule_of
 from jaxmtrl.config.sections import Config
-from jaxmtrl.fields import nearest
+from jaxmtrl.fields import nearest, show
 
 REWARD_RULES: list[Rule] = []
 _rule = partial(rule_of, REWARD_RULES)
@@ -26,7 +27,8 @@ def _parts_are_known(config: Config) -> str | None:
     if not unknown:
         return None
     cures = [f"did you mean {near} for {name}?" for name in unknown if (near := nearest(name, tuple(PARTS)))]
-    return f"reward.parts: unknown {', '.join(unknown)}; {' '.join(cures) or 'known are ' + ', '.join(PARTS)}"
+    named = ", ".join(name or show(name) for name in unknown)
+    return f"reward.parts: unknown {named}; {' '.join(cures) or 'known are ' + ', '.join(PARTS)}"
 
 
 @_rule("reward.parts")
@@ -157,6 +159,39 @@ def _a_judge_is_named(config: Config) -> str | None:
         return None
     missing = " and ".join(f"judge.{name}" for name in ("url", "model") if not getattr(config.judge, name))
     return f"{missing}: missing with reward.parts.judge; name the server and its model, or remove the part"
+
+
+@_rule("judge.url", "judge.model", "judge.api_key_env")
+def _a_judge_can_be_asked(config: Config) -> list[str]:
+    judge, mistakes = config.judge, []
+    if judge.url and not _is_address(judge.url):
+        mistakes.append(
+            f"judge.url: got {judge.url!r}, wanted http:// or https://, a host, and what stands before "
+            "/chat/completions, such as http://localhost:8000/v1"
+        )
+    if judge.model and not judge.model.strip():
+        mistakes.append("judge.model: got only blanks, wanted the server's name of the model")
+    if judge.api_key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", judge.api_key_env):
+        mistakes.append(
+            "judge.api_key_env: wanted the name of an environment variable, of letters, digits and '_' (the key itself "
+            'must not stand in a file); name the variable, or "" where no key is needed'
+        )
+    return mistakes
+
+
+def _is_address(url: str) -> bool:
+    """Whether a request can be sent there, as far as the text tells."""
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+            and url.isprintable()
+            and " " not in url
+        )
+    except ValueError:
+        return False
 
 
 @_rule(*_PARTS, *(f"judge.{field.name}" for field in dataclasses.fields(JudgeSection)))

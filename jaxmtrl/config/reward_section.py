@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from jaxmtrl.config.setting import CONFIG, Above0, Count, NonNegative, Positive, setting
+from jaxmtrl.config.setting import CONFIG, Above0, Count, Positive, Weight, setting
 
 PARTS = {
     "env": "the environment's own reward",
@@ -37,7 +37,7 @@ class RewardSection:
         ),
     ] = "own"
     parts: Annotated[
-        dict[str, NonNegative],
+        dict[str, Weight],
         setting(
             "weights by name, in place of a preset. " + "; ".join(f"{name}: {about}" for name, about in PARTS.items())
         ),
@@ -54,13 +54,13 @@ class RewardSection:
         setting("equal stages of the way for density balanced; 2 pays every 2 commands of 4, 3 every 2.7 of 8", ge=2),
     ] = 2
     clip: Annotated[
-        NonNegative,
+        Weight,
         setting("a step's reward, all parts weighted and penalties taken, is kept in -clip..clip; 0 leaves it alone"),
     ] = 1.0
     invalid_action_penalty: Annotated[
-        NonNegative, setting("taken for an action whose metric invalid_action is 1: the environment did nothing")
+        Weight, setting("taken for an action whose metric invalid_action is 1: the environment did nothing")
     ] = 0.0
-    format_penalty: Annotated[NonNegative, setting("taken for an action that is not as format_pattern says")] = 0.0
+    format_penalty: Annotated[Weight, setting("taken for an action that is not as format_pattern says")] = 0.0
     format_pattern: Annotated[
         str,
         setting(
@@ -69,11 +69,11 @@ class RewardSection:
         ),
     ] = ""
     repetition_penalty: Annotated[
-        NonNegative,
+        Weight,
         setting("taken for an action done before in the episode on the same observation and with the same answer"),
     ] = 0.0
     diversity_penalty: Annotated[
-        NonNegative,
+        Weight,
         setting("taken as the episode ends, times the share of its actions that had been said in it before"),
     ] = 0.0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jaxmtrl.config.sections import Config
 
-Check = Callable[[Config], str | None]  # a message when broken
+Check = Callable[[Config], str | Sequence[str] | None]  # a message when broken, or one for every place that breaks it
 
 
 @dataclass(frozen=True)

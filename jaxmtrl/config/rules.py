@@ -37,9 +37,8 @@ def broken_rules(config: Config, *, without: Collection[str] = ()) -> list[str]:
     messages = []
     for rule in (*RULES, *CURRICULUM_RULES, *ACTIONS_RULES, *ALARMS_RULES, *ALGORITHM_RULES, *REWARD_RULES):
         if not any(field in without for field in rule.fields):
-            message = rule.check(config)
-            if message is not None:
-                messages.append(message)
+            found = rule.check(config)
+            messages += [found] if isinstance(found, str) else found or ()
     return messages
 
 

@@ -19,3 +19,5 @@ Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Above0 = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+# Of things that are added up or compared; a sum of larger ones may be infinite, and infinity less infinity no number.
+Weight = Annotated[float, Field(ge=0.0, le=1e6, allow_inf_nan=False)]

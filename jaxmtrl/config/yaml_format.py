@@ -17,6 +17,7 @@ _FLOAT = re.compile(
     r"|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$"
 )
 _BOOL = re.compile(r"^(true|True|TRUE|false|False|FALSE)$")
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _RESOLVERS = (
     ("tag:yaml.org,2002:bool", _BOOL, "tTfF"),
     ("tag:yaml.org,2002:int", _INT, "-+0123456789"),
@@ -53,6 +54,12 @@ class _Reader(yaml.SafeLoader):
                 f"line {node.start_mark.line + 1}: got the tag {node.tag}, wanted plain text, numbers, lists and "
                 "mappings; remove the tag, or quote the text"
             )
+        if isinstance(node, yaml.ScalarNode) and _NO_TEXT.search(node.value):
+            self.mistakes.append(
+                f"line {node.start_mark.line + 1}: a text holds a NUL character or half of a surrogate pair, which no "
+                "file name and no tokenizer takes; write it without"
+            )
+            node.value = _NO_TEXT.sub("?", node.value)  # so that the rest can be looked at
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:

@@ -32,7 +32,7 @@ _STEPS_PER_COMMAND = 3  # of a quest: 12 steps for 4 commands, 24 for 8, as in t
 class SplitOptions:
     level: Annotated[str | None, Field(description="as env.options.level, which it defaults to")] = None
     first_seed: Annotated[int, Field(ge=0, lt=2**31, description="seed of the first game; the others follow")]
-    count: Annotated[int, Field(ge=1, description="games")]
+    count: Annotated[int, Field(ge=1, le=1_000_000, description="games")]
     exclude: Annotated[tuple[int, ...], Field(description="seeds left out, because their game is in train too")] = ()
     max_steps: Annotated[int | None, Field(ge=1, description="steps before a game is cut; none: by the level")] = None
 

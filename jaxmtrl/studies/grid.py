@@ -17,13 +17,15 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from jaxmtrl.config.sections import TextSection
-from jaxmtrl.config.setting import CONFIG, Count, NonNegative, setting
+from jaxmtrl.config.setting import CONFIG, NonNegative, setting
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 NAME_FORM = "of letters, digits, '.', '_' and '-' that begins with a letter or a digit"
 Name = Annotated[str, setting("a name", form=NAME_FORM, pattern=_NAME)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]  # as run.seed
 PAPER = "the paper's numbers"  # who claims what nobody else is named for
 Overrides = dict[str, Any]
+OWN_FIELDS = ("run.dir", "run.name", "run.seed")  # that a study gives to its runs
 # The exported folder says how large its vocabulary is, and agrees with the default alone.
 _TEXT_OF_EXPORTED = {"text.tokenizer": "pretrained", "text.vocab_size": TextSection().vocab_size}
 
@@ -51,7 +53,7 @@ class Claim:
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Smoke:
     cells: Annotated[list[str], setting("cells of the smoke grid, by name", min_length=1)]
-    seeds: Annotated[list[Count], setting("its seeds", min_length=1)] = Field(default_factory=lambda: [0])
+    seeds: Annotated[list[Seed], setting("its seeds", min_length=1)] = Field(default_factory=lambda: [0])
     set: Annotated[Overrides, setting("fields that make its runs small, laid over those of base and cell")] = Field(
         default_factory=dict
     )
@@ -74,7 +76,7 @@ class Study:
         dict[Name, dict[Name, Overrides]],
         setting("axis to level to fields; cells are named by their levels with _ between"),
     ] = Field(default_factory=dict)
-    seeds: Annotated[list[Count], setting("seeds of every cell, at least 3", min_length=3)] = Field(
+    seeds: Annotated[list[Seed], setting("seeds of every cell, at least 3", min_length=3)] = Field(
         default_factory=lambda: [0, 1, 2]
     )
     sources: Annotated[list[str], setting("tables of the source that this study stands beside, as T1")] = Field(
@@ -94,15 +96,18 @@ class Study:
     @property
     def grid(self) -> dict[str, Cell]:
         """Every cell by name, whichever way the grid is written."""
-        if not self.axes:
-            return dict(self.cells)
-        combined = {}
+        return dict(self.combined) if self.axes else dict(self.cells)
+
+    @property
+    def combined(self) -> list[tuple[str, Cell]]:
+        """The cells that axes stand for; only a mistaken file has two of one name."""
+        found = []
         for levels in itertools.product(*(axis.items() for axis in self.axes.values())):
             fields: Overrides = {}
             for _, its in levels:
                 fields |= its
-            combined["_".join(name for name, _ in levels)] = Cell(set=fields)
-        return combined
+            found.append(("_".join(name for name, _ in levels), Cell(set=fields)))
+        return found
 
 
 @plain_dataclass(frozen=True, kw_only=True)

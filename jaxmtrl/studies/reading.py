@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from jaxmtrl.envs.base import load_environment
 from jaxmtrl.errors import ConfigError, JaxmtrlError
 from jaxmtrl.fields import SettingInfo, describe, dotted, lookup, nearest, show, siblings
 from jaxmtrl.stages import EVALUATED
-from jaxmtrl.studies.grid import NAME_FORM, PAPER, Claim, Run, Smoke, Study, runs_of
+from jaxmtrl.studies.grid import NAME_FORM, OWN_FIELDS, PAPER, Claim, Run, Smoke, Study, runs_of
 from jaxmtrl.studies.published import TABLES, all_references, published_value
 from jaxmtrl.tasks import tasks_of
 
@@ -47,7 +48,9 @@ def read_study(path: str | os.PathLike[str]) -> tuple[Study, Path]:
         near = nearest(path.stem, [other.stem for other in path.parent.glob("*.yaml")])
         cure = f"did you mean {path.with_name(near)}.yaml?" if near else "give the path of a study, as studies/*.yaml"
         raise ConfigError(str(path), [f"file not found; {cure}"]) from None
-    except (OSError, UnicodeDecodeError, YamlError) as err:
+    except (OSError, UnicodeDecodeError) as err:
+        raise ConfigError(str(path), [f"cannot be read as a text file ({err}); give a study file"]) from err
+    except YamlError as err:
         raise ConfigError(str(path), [str(err)]) from err
     if not isinstance(data, dict):
         raise ConfigError(str(path), [f"got {show(data)}, wanted a mapping with name, about, base, cells and so on"])
@@ -125,14 +128,11 @@ def _between_fields(study: Study) -> Iterator[str]:
     """Every rule that no single field can state."""
     if bool(study.cells) == bool(study.axes):
         yield f"cells and axes: got {'both' if study.cells else 'neither'}, wanted one of them"
-    if len(set(study.seeds)) < len(study.seeds):
-        yield f"seeds: {study.seeds} names one twice; give each once"
-    grid, seen = study.grid, []
-    for name, cell in grid.items():
-        if cell.after and cell.after not in seen:
-            why = "comes later; put it first" if cell.after in grid else f"is no cell; {_near(cell.after, seen)}"
-            yield f"cells.{name}.after: {cell.after!r} {why}"
-        seen.append(name)
+    for place, seeds in (("seeds", study.seeds), ("smoke.seeds", study.smoke.seeds)):
+        if len(set(seeds)) < len(seeds):
+            yield f"{place}: {seeds} names one twice; give each once"
+    yield from _of_cells(study)
+    grid = study.grid
     for index, name in enumerate(study.smoke.cells):
         if name not in grid:
             yield f"smoke.cells[{index}]: {name!r} is no cell; {_near(name, list(grid))}"
@@ -149,6 +149,44 @@ def _between_fields(study: Study) -> Iterator[str]:
                 f"claims[{index}]: the source has {pair[0]:g} for {claim.higher} and {pair[1]:g} for {claim.lower}; "
                 "swap higher and lower, or say with `by` who claims it"
             )
+
+
+def _of_cells(study: Study) -> Iterator[str]:
+    """Cells that would not be trained as they are written."""
+    counted = Counter(name for name, _ in study.combined)
+    for name in (name for name, count in counted.items() if count > 1):
+        yield f"axes: two combinations of levels are named {name}; rename a level"
+    before: list[str] = []
+    said: dict[str, str] = {}  # what a cell says -> the first that says so
+    for name, cell in study.grid.items():
+        if cell.after and cell.after not in before:
+            yield f"cells.{name}.after: {cell.after!r} {_why_not_before(cell.after, name, study)}"
+        if cell.after and "model.from_pretrained" in cell.set:
+            yield (
+                f"cells.{name}.set: got model.from_pretrained with after {cell.after!r}, and a policy begins with one "
+                "of them; remove the other"
+            )
+        says = json.dumps([cell.set, cell.after, cell.policy if cell.after else "", cell.shown], sort_keys=True)
+        if says in said:
+            yield f"cells.{name}: says the same as {said[says]}, and would be trained alike; change or remove one"
+        said.setdefault(says, name)
+        before.append(name)
+    layers = [("set", study.set), ("smoke.set", study.smoke.set)]
+    layers += [(f"cells.{name}.set", cell.set) for name, cell in study.cells.items()]
+    layers += [(f"axes.{axis}.{level}", its) for axis, levels in study.axes.items() for level, its in levels.items()]
+    for place, fields in layers:
+        for path in fields:
+            if path.startswith(OWN_FIELDS):
+                yield f"{place}: got {path}, which a study gives to each of its runs; remove it (seeds: has them)"
+
+
+def _why_not_before(after: str, name: str, study: Study) -> str:
+    """Why a cell cannot begin with another's policy."""
+    if after == name:
+        return "is the cell itself; name one before it"
+    if after in study.grid:
+        return "comes later; put it first"
+    return f"is no cell; {_near(after, list(study.grid))}"
 
 
 def published_pair(study: Study, claim: Claim) -> tuple[float, float] | None:
@@ -178,7 +216,7 @@ def _of_references(study: Study, configs: Mapping[str, Config]) -> Iterator[str]
 
 def _near(name: str, names: list[str]) -> str:
     close = nearest(name, names)
-    return f"did you mean {close}?" if close else f"known are {', '.join(names[:12])}"
+    return f"did you mean {close}?" if close else f"known are {', '.join(names[:12]) or 'none'}"
 
 
 def _known() -> dict[str, SettingInfo]:

@@ -6,15 +6,44 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.config.sections import Config
 from jaxmtrl.errors import JaxmtrlError, ResumeError
+from jaxmtrl.fields import dotted, show
 from jaxmtrl.run_folder import CONFIG_FILE, RESULT_FILE, RunFolder
 from jaxmtrl.studies.grid import Run
 
-_WANTED = ("splits", "seed", "model_params", "wall_s")  # of a result.json
+_Share = Annotated[float, Field(ge=0.0, le=1.0)]
+_Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Played:
+    """What the pages read of a policy on a split; a mean over no episode is null."""
+
+    success: _Share | None
+    n: Annotated[int, Field(ge=0)]
+    failed: Annotated[int, Field(ge=0)]
+    turns: _Amount | None
+    invalid_action_rate: _Share | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Result:
+    """What the pages read of a result.json."""
+
+    splits: dict[str, dict[str, _Played]]
+    seed: int
+    model_params: Annotated[int, Field(ge=0)]
+    wall_s: _Amount
+
+
+_RESULT = TypeAdapter(_Result)
 
 
 def result_of(run: Run, config: Config) -> dict[str, Any] | None:
@@ -37,15 +66,24 @@ def result_of(run: Run, config: Config) -> dict[str, Any] | None:
                 "same command makes them again."
             )
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        missing = [name for name in _WANTED if name not in result]
-        if missing:
-            raise KeyError(*missing)
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        raise JaxmtrlError(
-            f"{path} cannot be read as a run's result ({err!r}); remove its folder to train anew."
-        ) from err
-    return result
+        text = path.read_text(encoding="utf-8")
+        known = _RESULT.validate_json(text, strict=True)
+    except ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        place = f"{dotted(first['loc'])}: " if first["loc"] else ""
+        raise _unreadable(path, f"{place}{first['msg']}, got {show(first['input'])}") from err
+    except (OSError, UnicodeDecodeError) as err:
+        raise _unreadable(path, str(err)) from err
+    if known.seed != run.seed:
+        raise _unreadable(path, f"seed: got {known.seed}, wanted {run.seed}, as the folder is named")
+    return json.loads(text)
+
+
+def _unreadable(path: Path, why: str) -> JaxmtrlError:
+    return JaxmtrlError(
+        f"{path} cannot be read as a run's result ({why}); remove this file, and the same command writes it anew from "
+        "the run's last checkpoint, or its folder, to train anew."
+    )
 
 
 def results_of(configs: Mapping[Run, Config]) -> dict[Run, dict[str, Any]]:

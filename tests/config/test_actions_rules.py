@@ -66,7 +66,7 @@ def test_what_goes_together_loads_and_is_written_back(path, overrides, tmp_path)
         ([*TWO, "actions.start=third"], "actions.start: got 'third', wanted one of actions.stages: first, second"),
         ([*TWO, MACRO], "'fetch' is in none of actions.stages"),
         ([*FETCH, "actions.macros={fetch X: [take Y]}"], "its steps have Y, which 'fetch X' does not"),
-        ([*FETCH, "actions.macros={fetch X: [take X, try X, look at Z]}"], "its steps have Z"),
+        ([*FETCH, "actions.macros={fetch X: [take X, try open X, look at Z]}"], "its steps have Z"),
         ([*FETCH, "actions.macros={fetch X: [open door]}"], "X stands in none of its steps"),
         ([*FETCH, "actions.macros={fetch X: [try take X]}"], "wanted a step that is always done"),
         ([*FETCH, "actions.macros={X fetch: [take X]}"], "wanted a verb in small letters, then parameters"),

@@ -198,3 +198,11 @@ def test_the_estimate_counts_what_the_decoder_has(tmp_path, tied):
 def test_advice_is_one_line_that_ends_with_the_cure(tmp_path):
     for text in given(tmp_path, "algorithm.gamma=0.9", "algorithm.kl_coef=1", "algorithm.value_coef=0.5"):
         assert "\n" not in text and text.endswith(".") and "Set " in text
+
+
+@pytest.mark.parametrize("trained", ["env.train_split=b", "curriculum.core_split=b", "curriculum.mixture={a: 1, b: 1}"])
+def test_a_run_that_evaluates_nothing_held_out_is_told_so(tmp_path, trained):
+    found = given(tmp_path, trained, "evaluation.splits={b: 5}")
+    assert any(text.startswith("evaluation.splits: b, and all of it is trained on") for text in found)
+    other = given(tmp_path, trained, "evaluation.splits={b: 5, c: 5}")
+    assert not any(text.startswith("evaluation.splits") for text in other)

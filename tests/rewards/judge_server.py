@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class JudgeServer:
-    """Answers every request with `says`, or the next of `plan`: an HTTP status, seconds to wait, or a text."""
+    """Answers with `says`, or the next of `plan`: an HTTP status, seconds to wait, a text, or a whole body."""
 
     def __init__(self) -> None:
         self.says = "It went well.\nscore: 0.75"
-        self.plan: list[int | float | str] = []
+        self.plan: list[int | float | str | bytes] = []
         self.drip_s = 0.0  # between two bytes of an answer
         self.asked: list[dict] = []
         self.keys: list[str] = []
@@ -36,6 +36,7 @@ class JudgeServer:
                 choice = {"index": 0, "message": message, "finish_reason": "stop"}
                 whole = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
                 body = json.dumps(whole if status == 200 else {"error": {"message": f"status {status}"}}).encode()
+                body = step if isinstance(step, bytes) else body
                 try:
                     self.send_response(status)
                     self.send_header("Content-Type", "application/json")

@@ -50,7 +50,9 @@ class SplitOptions:
     first_seed: Annotated[
         int | None, Field(ge=0, lt=2**31, description="seed of the first generated game; the others follow")
     ] = None
-    count: Annotated[int | None, Field(ge=1, description="games; none, of a published split: all of the mix")] = None
+    count: Annotated[
+        int | None, Field(ge=1, le=1_000_000, description="games; none, of a published split: all of the mix")
+    ] = None
     mix: Annotated[_Mix | None, Field(description="as env.options.mix, which it defaults to")] = None
     weights: Annotated[
         dict[str, float], Field(description="as env.options.weights, which it defaults to where no mix is named either")

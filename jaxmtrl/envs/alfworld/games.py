@@ -18,6 +18,7 @@ from typing import Any
 
 from jaxmtrl.envs.alfworld.naming import MODERN, Wording, read_grammar
 from jaxmtrl.envs.alfworld.packed import PackedSplit
+from jaxmtrl.envs.alfworld.rows import one_line, read_row, walkthrough_of
 from jaxmtrl.errors import EnvironmentFailure
 
 KINDS = (
@@ -115,6 +116,7 @@ class AlfworldData:
         """
         self._check(split)
         if split in self._packed:
+            place: Path = self._packed[split]
             row = self._open(split).read(game)
             kind, task, wording = row["type"], row["task"], MODERN
         else:
@@ -123,16 +125,21 @@ class AlfworldData:
                 raise EnvironmentFailure(
                     f"There is no {_GAME_FILE} of {split}/{game} under {self._root}. {_HOW_TO_GET}"
                 )
-            row = _read_game(path)
-            kind = _kind(game)
-            task, wording = read_grammar(row["grammar"])
-        walkthrough = row.get("walkthrough")
+            place, row, kind = path, _read_game(path), _kind(game)
+            try:
+                task, wording = read_grammar(row["grammar"])
+            except EnvironmentFailure as err:
+                raise EnvironmentFailure(f"{path}: {err}") from err
+        try:
+            task, walkthrough = one_line(task), walkthrough_of(row)
+        except ValueError as err:
+            raise EnvironmentFailure(f"{place} is damaged ({game}: {err}); {_ANEW}.") from err
         return GameRecord(
             id=game,
             kind=kind,
             task=task,
             problem=row["pddl_problem"],
-            walkthrough=tuple(walkthrough) if walkthrough else None,
+            walkthrough=walkthrough,
             wording=wording,
         )
 
@@ -166,7 +173,10 @@ def _solvable(files: Mapping[str, os.DirEntry[str]], index: Path) -> dict[str, s
     known = _read_index(index)
     found: dict[str, list[Any]] = {}
     for game, entry in files.items():
-        stat = entry.stat()
+        try:
+            stat = entry.stat()
+        except OSError as err:
+            raise EnvironmentFailure(f"{entry.path} cannot be read ({err.strerror}); {_ANEW}.") from err
         stamp = [entry.path, stat.st_size, stat.st_mtime_ns]
         line = known.get(game, [])
         found[game] = line if line[:3] == stamp else [*stamp, _read_game(Path(entry.path)).get("solvable") is True]
@@ -179,7 +189,7 @@ def _read_index(index: Path) -> dict[str, list[Any]]:
     try:
         content = json.loads(index.read_text())
         return content["games"] if content["version"] == _VERSION else {}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}  # not written yet, or by another version: all is read anew
 
 
@@ -197,13 +207,11 @@ def _write(path: Path, text: str) -> None:
 
 def _read_game(path: Path) -> dict[str, Any]:
     try:
-        row = json.loads(path.read_bytes())
+        return read_row(path.read_bytes(), ("grammar", "pddl_problem"))
+    except OSError as err:
+        raise EnvironmentFailure(f"{path} cannot be read ({err.strerror}); {_ANEW}.") from err
     except ValueError as err:
-        raise EnvironmentFailure(f"{path} is damaged ({err}); run alfworld-download -f again.") from err
-    missing = {"pddl_problem", "grammar"} - set(row)
-    if missing:
-        raise EnvironmentFailure(f"{path} has no {' and no '.join(sorted(missing))}; run alfworld-download -f again.")
-    return row
+        raise EnvironmentFailure(f"{path} is damaged ({err}); {_ANEW}.") from err
 
 
 def _folders(path: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
@@ -220,6 +228,7 @@ def _newness(name: str) -> list[int]:
     return [-int(number) for number in re.findall(r"\d+", name)]
 
 
+_ANEW = "run alfworld-download -f again"
 _HOW_TO_GET = (
     "To get them: pip install alfworld && alfworld-download, and set ALFWORLD_DATA to the folder it fills (by default "
     "~/.cache/alfworld). Generated games need no data."

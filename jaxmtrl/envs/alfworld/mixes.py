@@ -27,6 +27,8 @@ def shares(weights: Mapping[str, float]) -> dict[str, float]:
     Args:
         weights: sound ones, of task types and `OTHERS`; only their ratios count.
     """
+    most = max(weights.values())  # of which all are taken, since huge ones could not be added up
+    weights = {kind: weight / most for kind, weight in weights.items()}
     unnamed = [kind for kind in KINDS if kind not in weights]
     each = weights.get(OTHERS, 0) / max(len(unnamed), 1)
     whole = sum(weights.values())

@@ -63,7 +63,12 @@ def read_grammar(grammar: str) -> tuple[str, Wording]:
         names_goal="You arrive at {r.name}" in grammar,
         helps=re.search(r"^action help\b", grammar, re.MULTILINE) is not None,
     )
-    return json.loads(f'"{task.group(1)}"'), wording
+    try:
+        return json.loads(f'"{task.group(1)}"'), wording
+    except ValueError as err:
+        raise EnvironmentFailure(
+            f"The game's grammar has a task that is no text ({err}); the game file is damaged."
+        ) from err
 
 
 def name_things(ids: Sequence[str]) -> list[str]:

@@ -12,13 +12,16 @@ import lzma
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxmtrl.envs.alfworld.rows import one_line, read_row, walkthrough_of
 from jaxmtrl.errors import EnvironmentFailure
 
 _KINDS = "kinds.json"  # the member that lists the games
+_TEXTS = ("id", "type", "task", "pddl_problem")  # of every game
 
 
 class PackedSplit:
@@ -39,7 +42,10 @@ class PackedSplit:
     @property
     def kinds(self) -> dict[str, str]:
         """Id -> task type of every game."""
-        return self._member(_KINDS)
+        kinds = self._member(_KINDS)
+        if not all(isinstance(kind, str) for kind in kinds.values()):
+            raise self._damaged("its list of games is none")
+        return kinds
 
     def read(self, game: str) -> dict[str, Any]:
         """The object of one game. Raises EnvironmentFailure if there is none of that id."""
@@ -48,11 +54,16 @@ class PackedSplit:
     def _member(self, name: str) -> dict[str, Any]:
         try:
             with zipfile.ZipFile(self._path) as archive:
-                return json.loads(archive.read(name))
+                return read_row(archive.read(name), () if name == _KINDS else _TEXTS)
         except KeyError:
+            if name == _KINDS:
+                raise self._damaged("its list of games is gone") from None
             raise EnvironmentFailure(f"{self._source} has no game {name!r}; list those it has.") from None
-        except (zipfile.BadZipFile, ValueError) as err:
-            raise EnvironmentFailure(f"{self._path} is damaged ({err}); delete it, and it is made anew.") from err
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as err:
+            raise self._damaged(str(err)) from err
+
+    def _damaged(self, how: str) -> EnvironmentFailure:
+        return EnvironmentFailure(f"{self._path} is damaged ({how}); delete it, and it is made anew.")
 
     def _pack(self) -> None:
         """Written aside and moved into place, so that two processes may do it at once."""
@@ -71,7 +82,7 @@ class PackedSplit:
                     out.writestr(row["id"], json.dumps(row))
                 out.writestr(_KINDS, json.dumps(kinds))
             os.replace(aside, self._path)
-        except OSError as err:
+        except (OSError, ValueError) as err:  # ValueError: a path that no system has
             raise EnvironmentFailure(
                 f"The games of {self._source} cannot be unpacked to {self._path.parent}: {err}; name another cache_dir."
             ) from err
@@ -80,12 +91,16 @@ class PackedSplit:
                 aside.unlink(missing_ok=True)
 
     def _rows(self) -> Iterator[dict[str, Any]]:
+        seen = {_KINDS}  # and every id, so that there are as many as the line has for a number
         try:
             with lzma.open(self._source, "rt", encoding="utf-8") as lines:
                 for line in lines:
-                    row = json.loads(line)
-                    if not {"id", "type", "task", "pddl_problem"} <= set(row):
-                        raise ValueError(f"a line has only {', '.join(row)}")
+                    row = read_row(line, _TEXTS)
+                    one_line(row["task"])
+                    walkthrough_of(row)
+                    if not row["id"] or "\0" in row["id"] or row["id"] in seen:
+                        raise ValueError(f"the id {row['id']!r} is given twice, or names no game")
+                    seen.add(row["id"])
                     yield row
-        except (lzma.LZMAError, EOFError, ValueError) as err:
-            raise EnvironmentFailure(f"{self._source} is damaged ({err}); copy it anew.") from err
+        except (lzma.LZMAError, EOFError, OSError, ValueError) as err:
+            raise EnvironmentFailure(f"{self._source} is damaged (line {len(seen)}: {err}); copy it anew.") from err

@@ -12,6 +12,7 @@ from jaxmtrl.errors import EnvironmentFailure
 Fact: TypeAlias = tuple[str, ...]  # predicate, then its arguments
 _FACT = re.compile(r"\(\s*([^()\s][^()]*)\)")
 _TOKEN = re.compile(r"[()]|[^\s()]+")
+_DEEPEST = 50  # brackets of a goal within one another; the published ones have 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,10 @@ def _formula(tokens: list[str], at: int) -> tuple[Goal, int]:
     return _meaning(tree), end
 
 
-def _tree(tokens: list[str], at: int) -> tuple[list, int]:
-    """Nested lists of the brackets that open at `at`."""
+def _tree(tokens: list[str], at: int, depth: int = 1) -> tuple[list, int]:
+    """Nested lists of the brackets that open at `at`, within `depth` - 1 others."""
+    if depth > _DEEPEST:
+        raise EnvironmentFailure(f"The problem's :goal has more than {_DEEPEST} brackets within one another.")
     if at >= len(tokens) or tokens[at] != "(":
         got = repr(tokens[at]) if at < len(tokens) else "its end"
         raise EnvironmentFailure(f"The problem's :goal should open a bracket, got {got}.")
@@ -106,7 +109,7 @@ def _tree(tokens: list[str], at: int) -> tuple[list, int]:
         if tokens[at] == ")":
             return parts, at + 1
         if tokens[at] == "(":
-            part, at = _tree(tokens, at)
+            part, at = _tree(tokens, at, depth + 1)
         else:
             part, at = tokens[at], at + 1
         parts.append(part)

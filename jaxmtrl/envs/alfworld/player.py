@@ -15,6 +15,7 @@ from jaxmtrl.envs.alfworld.naming import NOTHING_HAPPENS, Wording
 from jaxmtrl.envs.alfworld.planner import plan
 from jaxmtrl.envs.alfworld.problem import read_problem
 from jaxmtrl.envs.state_template import Surroundings, state_text
+from jaxmtrl.errors import EnvironmentFailure
 from jaxmtrl.types import StepResult, Task
 
 _ONLY_LOOKING = ("look", "inventory", "help", "examine")  # understood, but they change nothing
@@ -51,7 +52,10 @@ class Games:
             game = generate(spec, task.seed)
         else:
             game = self.published.load(payload["source"], payload["game"])
-        return World(read_problem(game.problem), game.task, self._wording or game.wording)
+        try:
+            return World(read_problem(game.problem), game.task, self._wording or game.wording)
+        except EnvironmentFailure as err:
+            raise EnvironmentFailure(f"The game {game.id} cannot be played: {err}") from err
 
 
 @dataclass(frozen=True, kw_only=True)
