@@ -85,7 +85,10 @@ def _sayable(config: Config, parts: Parts, progress: Progress, tasks: Sequence[T
             f"they need {needs}. Add those to it, or a macro that stands for them, or set sft.demonstrations to 0."
         )
     if needs:
-        progress.message(f"sft: {len(tasks) - len(kept)} of {len(tasks)} demonstrations left out; they need {needs}")
+        progress.message(
+            f"sft: {len(tasks) - len(kept)} of {len(tasks)} demonstrations left out, {len(kept)} are imitated; those "
+            f"need {needs}, which the stage that the run begins in has not"
+        )
     return kept
 
 

@@ -1,4 +1,6 @@
-"""Plays one task of an environment in the terminal, by hand or by its expert, seeing what the policy would see.
+"""Plays one task of an environment in the terminal, by hand, by piped lines or by its expert: what the policy sees.
+
+ALFWorld answers "help" with the commands that it knows.
 
 python scripts/play_env.py --config configs/quickstart.yaml [--split heldout] [--task 0] [--expert]
 python scripts/play_env.py --factory jaxmtrl.envs.toy:make --expert

@@ -15,7 +15,6 @@ from jaxmtrl.doctor import main
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_the_tiny_config_is_sound(tmp_path: Path):
     command = [sys.executable, "-m", "jaxmtrl.doctor", "--config", str(TINY), "--json", f"run.dir={tmp_path / 'runs'}"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)

@@ -79,7 +79,11 @@ def mix(
     random.Random(seed).shuffle(drawn)
     if count is not None and len(drawn) < count:
         raise ConfigError(
-            "env.options", [f"{where}.count asks for {count} tasks, and {len(drawn)} are left after its filters"]
+            "env.options",
+            [
+                f"{where}.count asks for {count} tasks, and {len(drawn)} are left after its filters; lower it, leave it "
+                "out to take all, widen the filters (repos, kinds, share), or make more rows"
+            ],
         )
     if not weights:
         return drawn[:count]
