@@ -81,8 +81,8 @@ def mix(
         raise ConfigError(
             "env.options",
             [
-                f"{where}.count asks for {count} tasks, and {len(drawn)} are left after its filters; lower it, leave it "
-                "out to take all, widen the filters (repos, kinds, share), or make more rows"
+                f"{where}.count asks for {count} tasks, and {len(drawn)} are left after its filters; lower it, leave "
+                "it out to take all, widen the filters (repos, kinds, share), or make more rows"
             ],
         )
     if not weights:

@@ -55,7 +55,7 @@ import socket, threading
 for address in (("8.8.8.8", 53), ("169.254.169.254", 80), ("10.0.0.1", 22)):
     try: socket.create_connection(address, 2); print("connected", address)
     except OSError as e: print(e.errno)
-try: socket.getaddrinfo("pypi.org", 443); print("resolved")
+try: socket.getaddrinfo("example.org", 443); print("resolved")
 except OSError: print("no name")
 server = socket.create_server(("127.0.0.1", 8000))
 client = socket.create_connection(("127.0.0.1", 8000)); print("loopback")
