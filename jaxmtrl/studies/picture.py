@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from jaxmtrl.studies.table import Figure, published_number
 
 POLICIES = {"untrained": "untrained", "pretrain": "pretrained", "sft": "after SFT", "rl": "after RL"}
 _SPREAD = 0.14  # between the stages of one cell, of the distance of two cells
+_LETTERS = 11  # of the title, to an inch
+_ENTRY = 1.9  # inches of one entry of the legend
 
 
 def draw(figures: Sequence[Figure], path: Path, title: str) -> str:
@@ -26,21 +29,30 @@ def draw(figures: Sequence[Figure], path: Path, title: str) -> str:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    canvas = _canvas(figures, title)
+    canvas.savefig(path, dpi=120)
+    pyplot.close(canvas)
+    return ""
+
+
+def _canvas(figures: Sequence[Figure], title: str) -> Any:
+    """The picture as matplotlib has it; title and legend are broken into lines where it is narrow."""
+    from matplotlib import pyplot
+
     splits = list(dict.fromkeys(figure.split for figure in figures))
     cells = list(dict.fromkeys(figure.cell for figure in figures))
-    width = max(4.0, 1.2 + 0.8 * len(cells))
+    width = max(4.0, 1.2 + 0.8 * len(cells)) * len(splits)
     canvas, axes = pyplot.subplots(
-        1, len(splits), figsize=(width * len(splits), 4.2), squeeze=False, constrained_layout=True, sharey=True
+        1, len(splits), figsize=(width, 4.4), squeeze=False, constrained_layout=True, sharey=True
     )
-    canvas.suptitle(title, fontsize=10)
+    canvas.suptitle(textwrap.fill(title, int(width * _LETTERS)), fontsize=10)
     for axis, split in zip(axes[0], splits):
         _panel(axis, [figure for figure in figures if figure.split == split], cells, split)
     axes[0][0].set_ylabel("success")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    canvas.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=len(labels))
-    canvas.savefig(path, dpi=120)
-    pyplot.close(canvas)
-    return ""
+    columns = min(len(labels), max(1, int(width / _ENTRY)))
+    canvas.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=columns)
+    return canvas
 
 
 def _panel(axis: Any, figures: Sequence[Figure], cells: Sequence[str], split: str) -> None:
