@@ -180,6 +180,11 @@ class StagedEnvironment:
     def max_steps(self) -> int:
         return self._inner.max_steps
 
+    @property
+    def reports(self) -> frozenset[str]:
+        """What the game reports, and refusals."""
+        return frozenset(getattr(self._inner, "reports", ())) | {"invalid_action"}
+
     def split(self, name: str) -> Split:
         return self._inner.split(name)
 

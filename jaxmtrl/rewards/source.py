@@ -63,7 +63,7 @@ def load_source(config: Config) -> Environment:
         require_judge(judge)
     environment = load_environment(*env_source(config))
     if isinstance(environment, ScoredEnvironment):
-        ask("asking the environment for its parts of rewards", environment.require_parts)
+        ask("asking the environment for its parts of rewards", lambda: environment.require_parts(config.env.factory))
     if config.actions.on:
         ask("asking the environment for its commands", environment.require_admissible)  # pyright: ignore
     return environment
