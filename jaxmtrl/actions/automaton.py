@@ -59,6 +59,13 @@ class _Closing:
     matched: int
 
 
+def to_come(state: State) -> list[str]:
+    """What may be left of a verb that is being written, or of the tag behind it."""
+    if isinstance(state, _Verb):
+        return sorted(left.decode() for left, allowed in state.alive if allowed)
+    return [CLOSE[state.matched :].decode()] if isinstance(state, _Closing) else []
+
+
 @dataclass(frozen=True)
 class Automaton:
     """Of one set of allowed verbs."""
