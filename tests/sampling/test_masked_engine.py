@@ -9,11 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from jax.sharding import Mesh
 
 from jaxmtrl.actions.space import ActionSpace
 from jaxmtrl.actions.verbs import verb_of
-from jaxmtrl.learner.device import put_batch
+from jaxmtrl.config.sections import AlgorithmSection, OptimizerSection
+from jaxmtrl.learner.device import micro_batch_order, put_batch
+from jaxmtrl.learner.optimizer import make_optimizer
+from jaxmtrl.learner.programs import Learner
 from jaxmtrl.learner.score import score
+from jaxmtrl.learner.state import params_shardings, restart
+from jaxmtrl.parallel.mesh import make_mesh, sampling_mesh
+from jaxmtrl.parallel.sharding import replicated
 from jaxmtrl.rollout.pack import pack
 from jaxmtrl.sampling.engine import Engine
 from jaxmtrl.sampling.logits import sample_allowed
@@ -132,6 +139,78 @@ def test_without_a_stage_nothing_is_masked(episodes):
     assert not any(turn.support_ids.any() for turn in free.turns)
     gap = np.abs(learner_logprobs([free])[0] - sampled_logprobs(free))
     assert gap.max() < 1e-4
+
+
+def on_a_mesh(mesh: Mesh, playing: Mesh, temperature: float = 0.7):
+    """Episodes sampled on one mesh, and what the learner's compiled programs make of them on the other.
+
+    Returns:
+        Episodes, device batch, scores, and the state after an update with made-up credit.
+    """
+    section = dataclasses.replace(SECTION, attention_buckets=(256,), prefill_buckets=(32,))  # few programs
+    engine = Engine(tiny.network(), section, [STOP], playing, table=MASK.table)
+    engine.load(tiny.params(), 0)
+    played = [play(engine, number, number % 2, turns=2, temperature=temperature) for number in range(4)]
+    network = tiny.network().for_learning(mesh, "auto")
+    # A large epsilon keeps Adam's step continuous in the gradient, so that rounding is not blown up to a whole step.
+    optimizer = make_optimizer(
+        OptimizerSection(eps=0.1), network, learning_rate=0.1, critic_learning_rate=0.1, total_steps=9, warmup_steps=0
+    )
+    algorithm = AlgorithmSection(name="ppo", minibatches=1, entropy_coef=0.1)
+    learner = Learner(network, mesh, optimizers={"policy": optimizer}, algorithm=algorithm, temperature=temperature)
+    batch = put_batch(
+        pack(played, row_length=80, rows=4, masked=True),
+        micro_batch_rows=2,
+        max_rows=4,
+        mesh=mesh,
+        supports=jax.device_put(MASK.allowed, replicated(mesh)),
+    )
+    params = jax.tree.map(np.asarray, tiny.params())
+    state = restart(jax.device_put(params, params_shardings(network, mesh)), network, optimizer, mesh)
+    scores = learner.score(state.params, batch)
+    targets, _ = learner.targets(batch, scores)
+    signs = np.where(np.asarray(batch.rows.turn_ids) % 2 == 0, 1.0, -0.5)
+    targets = targets.replace(
+        advantages=jax.device_put(
+            np.where(np.asarray(targets.learn), signs, 0).astype(np.float32), targets.advantages.sharding
+        )
+    )
+    order = micro_batch_order(np.random.default_rng(0), used=2, count=2, epochs=1)
+    scores = jax.tree.map(np.asarray, scores)
+    return played, batch, scores, learner.update("policy", state, batch, targets, order)[0]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return on_a_mesh(tiny.one_device(), tiny.one_device())
+
+
+@pytest.mark.parametrize(
+    ("shape", "tensor"), [((2, 1, 1), 1), ((1, 2, 1), 0), pytest.param((1, 1, 2), 0, marks=pytest.mark.slow)]
+)
+def test_a_mesh_of_two_devices_changes_nothing(alone, shape, tensor):
+    """Sampler (its heads or its slots split) and learner agree, and both with one device; so do updated weights."""
+    mesh = make_mesh(*shape, devices=jax.devices()[:2])
+    playing = sampling_mesh(mesh, kv_heads=2, tensor=tensor)
+    assert playing.size == 2
+    played, batch, scores, state = on_a_mesh(mesh, playing)
+    want_played, _, want_scores, want_state = alone
+    mask = np.asarray(batch.rows.action_mask)
+    sampled = np.asarray(batch.rows.behaviour_logprobs)
+    assert mask.sum() == sum(len(turn.action_ids) for episode in played for turn in episode.turns) > 30
+    assert np.abs(scores.logprobs - sampled)[mask].max() < 1e-4
+    for ours, theirs in zip(played, want_played, strict=True):
+        for turn, other in zip(ours.turns, theirs.turns, strict=True):
+            assert turn.action_ids.tolist() == other.action_ids.tolist()
+    for name in ("logprobs", "entropies"):
+        np.testing.assert_allclose(getattr(scores, name), getattr(want_scores, name), atol=1e-5, err_msg=name)
+    moved = 0.0
+    for got, want, begun in zip(
+        *(jax.tree.leaves(tree) for tree in (state.params, want_state.params, tiny.params())), strict=True
+    ):
+        np.testing.assert_allclose(got, want, atol=1e-4)
+        moved = max(moved, float(np.abs(np.asarray(want) - np.asarray(begun)).max()))
+    assert moved > 1e-2
 
 
 def test_padding_and_packing_change_nothing(episodes):
