@@ -1,8 +1,9 @@
 """Which bytes may follow while a command is written, so that its verb is one of those allowed: a finite automaton.
 
 Only commands as `verbs.plain` writes them are let through: small letters, no space before, single spaces. Once the verb
-is written, anything may follow. Where the policy thinks first, it is free until `<action>`, and after the command until
-the tag is opened again.
+is written, anything may follow. While a longer verb that is forbidden may still come of it, that is anything but blanks
+and capital letters by which `plain` would read that verb. Where the policy thinks first, it is free until `<action>`,
+and after the command until the tag is opened again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 OPEN, CLOSE = b"<action>", b"</action>"
 FREE = "free"  # the state in which nothing is forbidden
 State = Hashable
+_BLANKS = frozenset(b"\t\n\v\f\r\x1c\x1d\x1e\x1f")  # which `plain` reads as a space
+_LEADS = frozenset(b"\xc2\xe1\xe2\xe3")  # with which all other blanks begin, and a sign for kelvin, a "k" to `plain`
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class _Verb:
 
     alive: frozenset[tuple[bytes, bool]]  # what is left of each known verb that it may be, and whether that is allowed
     done: bool | None = None  # whether the longest verb that is already whole is allowed; None before there is one
+    behind_space: bool = False  # whether the next byte begins a word
 
     @property
     def hopeful(self) -> bool:
@@ -31,6 +35,14 @@ class _Verb:
     def ended(self) -> bool:
         """Whether the command may end here."""
         return next((allowed for left, allowed in self.alive if not left), self.done) is True
+
+    def hides(self, byte: int) -> bool:
+        """Whether a byte that goes on with no verb as it stands may be read as going on with a forbidden one."""
+        one = bytes([byte])
+        heads = {left[:1] for left, allowed in self.alive if not allowed}
+        if (one == b" " and self.behind_space) or byte in _BLANKS or byte in _LEADS:
+            return (bool(heads) and self.behind_space) or not heads.isdisjoint((b"", b" ", b"k"))
+        return one != one.lower() and one.lower() in heads
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,13 @@ class _Closing:
     """Right behind a verb that is the whole command: the tag is being closed."""
 
     matched: int
+
+
+def to_come(state: State) -> list[str]:
+    """What may be left of a verb that is being written, or of the tag behind it."""
+    if isinstance(state, _Verb):
+        return sorted(left.decode() for left, allowed in state.alive if allowed)
+    return [CLOSE[state.matched :].decode()] if isinstance(state, _Closing) else []
 
 
 @dataclass(frozen=True)
@@ -103,8 +122,8 @@ class Automaton:
             done = whole
         alive = frozenset((left[1:], allowed) for left, allowed in state.alive if left[:1] == one)
         if not alive:
-            return (_Thought() if self.think else FREE) if done else None
-        after = _Verb(alive, done)
+            return (_Thought() if self.think else FREE) if done and not state.hides(byte) else None
+        after = _Verb(alive, done, one == b" ")
         return after if after.hopeful else None
 
     def _in_thought(self, matched: int, byte: int) -> State:

@@ -133,7 +133,7 @@ def _a_pattern_is_one(config: Config) -> str | None:
         return None
     try:
         re.compile(pattern)
-    except re.error as err:
+    except (re.error, OverflowError, RecursionError) as err:
         return f"reward.format_pattern: got {pattern!r}, which is no regular expression ({err}); correct it"
     if config.reward.format_penalty > 0:
         return None

@@ -78,6 +78,9 @@ class Environment(Protocol):
     It is asked once at start-up, when the games of `tasks` are made, whether a loss could pay like a win; composed
     rewards (`config/reward_section.py`) that build upon the environment's want it.
 
+    One whose steps report metrics names them in an attribute `reports: Collection[str]`; each is known by the end of
+    every episode. Rewards that are made of one (`pass_ratio`, `style`, `invalid_action`) want it named there.
+
     One whose steps may take long has a property `longest_step_s`: start-up refuses a rollout.step_timeout_s that would
     kill its workers at work.
 

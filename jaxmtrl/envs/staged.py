@@ -15,6 +15,7 @@ from jaxmtrl.actions.space import ActionSpace, stage_of
 from jaxmtrl.actions.verbs import plain, verb_of
 from jaxmtrl.envs.actions import tagged_action, with_tags
 from jaxmtrl.envs.base import Environment, OwnReturns, Split, TextEnv, load_environment
+from jaxmtrl.envs.state_template import feedback_of, with_feedback
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.types import StepResult, Task
 
@@ -53,7 +54,8 @@ class StagedEnv:
         self._stage = stage_of(task.payload)
         self._limit: int = task.payload.get("max_steps", self._most)
         self._used, self._over = 0, False
-        seen = self._shown(self._inner.reset(task))
+        self._seen = self._inner.reset(task)  # last, by the game's own account
+        seen = self._shown(self._seen)
         if self._stage is None or self._manner.enforce != "prompt":
             return seen
         return f"{self._space.legend(self._stage)}\n{seen}"
@@ -70,6 +72,7 @@ class StagedEnv:
             result = self._inner.step(action)
             if not isinstance(result, StepResult):
                 return result  # the worker says what is wrong with it
+            self._seen = result.observation
             return self._counted(replace(result, observation=self._shown(result.observation)), 1)
         return self._macro(steps)
 
@@ -105,15 +108,16 @@ class StagedEnv:
             if self._manner.enforce != "admissible":
                 return seen
             listed = self._commands()
-        offered = self._space.offered(listed, self._stage)
-        return "\n".join([*([text] if text else []), *([_LISTED + "; ".join(offered) + "."] if offered else [])])
+        return _with_list(text, self._space.offered(listed, self._stage))
 
     def _refusal(self, command: str) -> StepResult:
+        """What is true did not change, so that a state is told again, with the refusal as feedback."""
         verb = verb_of(command, self._space.known)
         told = f'You may not use "{verb}". {self._space.legend(self._stage)}'
-        return StepResult(
-            observation=self._shown(told), reward=0.0, done=False, metrics={"invalid_action": 1.0, REFUSED: 1.0}
-        )
+        text, listed = _parted(self._seen)
+        seen = _with_list(with_feedback(text, told) or told, listed or ())
+        metrics = {"invalid_action": 1.0, REFUSED: 1.0}
+        return StepResult(observation=self._shown(seen), reward=0.0, done=False, metrics=metrics)
 
     def _macro(self, steps: Sequence[Step]) -> StepResult:
         """Plays commands one after the other, and tells of them as of one."""
@@ -127,6 +131,7 @@ class StagedEnv:
             if not isinstance(result, StepResult):
                 return result  # the worker says what is wrong with it
             results.append(result)
+            self._seen = result.observation
             wrong = not step.optional and result.metrics.get("invalid_action", 0.0) > 0
             if wrong or result.done or result.truncated:
                 break
@@ -140,16 +145,23 @@ class StagedEnv:
     def _joined(self, results: Sequence[StepResult], wrong: bool) -> StepResult:
         """Several steps as one: what was seen one below the other, rewards added, the end and the metrics of the last.
 
+        Of states the last is told, with the feedback of all.
+
         Args:
             wrong: whether the last command was not understood.
         """
         last = results[-1]
-        seen = [*(_parted(result.observation)[0] for result in results[:-1]), self._shown(last.observation)]
+        feedback = [feedback_of(result.observation) for result in results]
+        if None in feedback:
+            told = [*(_parted(result.observation)[0] for result in results[:-1]), self._shown(last.observation)]
+            seen = "\n".join(told)
+        else:
+            seen = self._shown(with_feedback(last.observation, " ".join(map(str, feedback))) or "")
         metrics = {name: value for result in results for name, value in result.metrics.items()}
         if "invalid_action" in metrics:
             metrics["invalid_action"] = float(wrong)
         reward = sum(result.reward for result in results)
-        return replace(last, observation="\n".join(seen), reward=reward, metrics={**metrics, MACRO: 1.0})
+        return replace(last, observation=seen, reward=reward, metrics={**metrics, MACRO: 1.0})
 
     def _counted(self, result: StepResult, steps: int) -> StepResult:
         """The result after so many steps, cut where the task's limit is reached."""
@@ -168,6 +180,11 @@ def _parted(seen: str) -> tuple[str, list[str] | None]:
     return text, last.removeprefix(_LISTED).removesuffix(".").split("; ")
 
 
+def _with_list(text: str, commands: Sequence[str]) -> str:
+    """An observation with its list of admissible commands, where there are any."""
+    return "\n".join([*([text] if text else []), *([_LISTED + "; ".join(commands) + "."] if commands else [])])
+
+
 class StagedEnvironment:
     """Implements `envs.base.Environment`. What the wrapped one has besides, it has too."""
 
@@ -179,6 +196,11 @@ class StagedEnvironment:
     @property
     def max_steps(self) -> int:
         return self._inner.max_steps
+
+    @property
+    def reports(self) -> frozenset[str]:
+        """What the game reports, and refusals."""
+        return frozenset(getattr(self._inner, "reports", ())) | {"invalid_action"}
 
     def split(self, name: str) -> Split:
         return self._inner.split(name)

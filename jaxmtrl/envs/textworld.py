@@ -83,6 +83,8 @@ class TextWorldOptions:
 class TextWorldEnvironment:
     """Splits, experts, players and the cache of games; implements `envs.base.Environment`."""
 
+    reports = ("invalid_action",)
+
     def __init__(self, options: TextWorldOptions):
         self._options = options
         self._splits = dict(options.splits) or _study_splits(options)

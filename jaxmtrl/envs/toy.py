@@ -178,6 +178,8 @@ class ToyEnv:
 class ToyEnvironment:
     """Its splits, experts and players; implements `envs.base.Environment`."""
 
+    reports = ("invalid_action",)
+
     def __init__(self, options: ToyOptions):
         self._options = options
         if options.train_tasks + options.heldout_tasks > GAMES:

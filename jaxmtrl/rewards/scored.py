@@ -118,33 +118,60 @@ class ScoredEnvironment:
         self._inner.prepare(tasks, report)
 
     def __getattr__(self, name: str) -> Any:
-        """What an environment need not have: `warm_up`, `own_returns`."""
+        """What an environment need not have: `warm_up`, `own_returns`, `reports`."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._inner, name)
 
-    def require_parts(self) -> None:
+    def require_parts(self, factory: str) -> None:
         """Finds out at start-up what a player would find out too late.
 
+        Args:
+            factory: of the environment that a config names, for the message.
+
         Raises:
-            ConfigError: progress is to be paid, and the environment tells none.
+            ConfigError: something is to be paid or charged for that the environment does not tell.
         """
-        if "progress" not in self._recipe.weights:
-            return
+        reports = frozenset(getattr(self._inner, "reports", ()))
+        tells = self._told_by_players() | (reports & {"style", "pass_ratio", "invalid_action"})
+        asked = {name: (f"reward.parts.{name}", "weight ") for name in ("progress", "style", "pass_ratio")}
+        asked["invalid_action"] = ("reward.invalid_action_penalty", "")
+        amounts = {**self._recipe.weights, **self._recipe.penalties}
+        lacking = [
+            f"{place}: got {kind}{amounts[name]:g}, and {factory} {_LACK[name]} (it reports "
+            f"{', '.join(sorted(reports)) or 'no metrics'}); {_GIVE[name]} (jaxmtrl/envs/base.py), or "
+            + ("choose reward.parts without it" if kind else "set it to 0")
+            for name, (place, kind) in asked.items()
+            if name in amounts and name not in tells
+        ]
+        if lacking:
+            raise ConfigError("reward", lacking)
+
+    def _told_by_players(self) -> set[str]:
+        """The parts that a player's methods tell, of those that count."""
+        methods = {part: name for part, name in _METHODS.items() if part in self._recipe.weights}
+        if not methods:
+            return set()
         player = self._inner.make_env()
         try:
-            known = hasattr(player, "progress")
+            return {part for part, name in methods.items() if hasattr(player, name)}
         finally:
             player.close()
-        if not known:
-            raise ConfigError(
-                "reward.parts",
-                [
-                    f"reward.parts.progress: got weight {self._recipe.weights['progress']:g}, and a "
-                    f"{type(player).__name__} tells no progress; give it a method `progress` (jaxmtrl/envs/base.py), "
-                    "or remove the part"
-                ],
-            )
+
+
+_METHODS = {"progress": "progress", "style": "code"}
+_LACK = {
+    "progress": "tells no progress",
+    "style": "tells no code and reports no metric style",
+    "pass_ratio": "reports no metric pass_ratio",
+    "invalid_action": "reports no metric invalid_action",
+}
+_GIVE = {
+    "progress": "give its player a method `progress`",
+    "style": "give its player a method `code`",
+    "pass_ratio": "let the last step report it and name it in the environment's `reports`",
+    "invalid_action": "let its steps report it and name it in the environment's `reports`",
+}
 
 
 def _measures(recipe: Recipe, judge: JudgeSettings | None) -> dict[str, Part]:

@@ -16,6 +16,7 @@ from jaxmtrl.envs.staged import FACTORY as STAGED
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.rewards.judge import JudgeSettings, require_judge
 from jaxmtrl.rewards.order import order_mistakes
+from jaxmtrl.rewards.pattern import require_quick
 from jaxmtrl.rewards.recipe import Recipe, recipe_of
 from jaxmtrl.rewards.scored import FACTORY, ScoredEnvironment
 from jaxmtrl.rewards.style import require_linter
@@ -55,15 +56,18 @@ def load_source(config: Config) -> Environment:
     """The environment of a config, and whatever its rewards need is there.
 
     Raises:
-        ConfigError: the environment cannot be made, or lacks what a part is made of; a library or a key is missing.
+        ConfigError: the environment cannot be made, or lacks what a part is made of; a library or a key is missing; a
+            pattern is too slow.
     """
+    if config.reward.format_pattern:
+        require_quick(config.reward.format_pattern, config.sampling.max_action_tokens)
     if "style" in config.reward.weights:
         require_linter()
     if (judge := _judge_settings(config)) is not None:
         require_judge(judge)
     environment = load_environment(*env_source(config))
     if isinstance(environment, ScoredEnvironment):
-        ask("asking the environment for its parts of rewards", environment.require_parts)
+        ask("asking the environment for its parts of rewards", lambda: environment.require_parts(config.env.factory))
     if config.actions.on:
         ask("asking the environment for its commands", environment.require_admissible)  # pyright: ignore
     return environment

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxmtrl.actions.automaton import FREE, OPEN, Automaton, State
+from jaxmtrl.actions.automaton import FREE, OPEN, Automaton, State, to_come
 from jaxmtrl.actions.space import ActionSpace
 from jaxmtrl.errors import TokenizerError
 from jaxmtrl.text.tokenizer import Tokenizer
 
 _MOST_STATES = np.iinfo(np.int16).max
+_MOST_BYTES = 1 << 30  # of the table, which the sampler's device holds, and the learner's half as much
+_CURE = "or set actions.enforce to admissible or prompt"
 _IDS = -1  # key of the ids of tokens that end at a node of the tree of tokens; other keys are bytes
 
 
@@ -67,7 +69,7 @@ def action_mask(
         think: commands stand between tags; the rest is free.
 
     Raises:
-        TokenizerError: the tokenizer's pieces are not of bytes, or there are too many states.
+        TokenizerError: the tokenizer's pieces are not of bytes, or none spells a verb; or the table would be too large.
     """
     table = _Table(_Vocabulary(tokenizer.token_bytes(), rows, frozenset(stop_ids)))
     roots = [
@@ -108,8 +110,12 @@ class _Table:
         # What follows a thought depends on what may be done at all; a verb half written says that by itself.
         key = (automaton.allowed, state) if automaton.think and state != FREE else state
         if key not in self._numbers:
-            if len(self._numbers) > _MOST_STATES:
-                raise TokenizerError("the verbs of actions.stages have too many states for a mask; name fewer")
+            if len(self._numbers) > _MOST_STATES or len(self._numbers) * self.rows[0].nbytes > _MOST_BYTES:
+                raise TokenizerError(
+                    f"the mask of actions.stages wants more than {len(self._numbers)} states of "
+                    f"{self._vocabulary.rows} tokens (at most {_MOST_STATES} states and {_MOST_BYTES >> 20} MiB); name "
+                    f"fewer verbs or stages, {_CURE}"
+                )
             self._numbers[key] = len(self._numbers)
             self._waiting.append(state)
         return self._numbers[key]
@@ -127,6 +133,12 @@ class _Table:
         if automaton.thinks_in(state):
             row[self._vocabulary.silent] = self._number(automaton, state)
         row[self._vocabulary.stops] = 0 if automaton.may_stop(state) else -1
+        if row.max() < 0:
+            wanted = " or ".join(map(repr, to_come(state))) or "any verb"
+            raise TokenizerError(
+                f"no token of the tokenizer begins {wanted}, which the mask of actions.stages wants at a place; name "
+                f"other verbs, {_CURE}"
+            )
         return row
 
     def _following(self, automaton: Automaton, byte: int, state: State) -> list[tuple[np.ndarray, int]]:

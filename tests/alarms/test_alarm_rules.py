@@ -6,6 +6,9 @@ learnt.
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 from alarm_plays import (
     CURVES,
@@ -20,10 +23,12 @@ from alarm_plays import (
     told,
 )
 
+from jaxmtrl.alarms.figures import share_error
 from jaxmtrl.alarms.rules import swings
 from jaxmtrl.config.alarms_section import AlarmsSection
 
 SECTION = AlarmsSection()
+TO_THE_END = AlarmsSection(early_iterations=100, certainty=6.0)  # a collapse may be late
 
 
 def ramp(begin: float, end: float, first: int, last: int):
@@ -138,6 +143,41 @@ def test_a_late_collapse_is_early_only_as_far_as_early_iterations():
     assert told(rows, AlarmsSection(early_iterations=60)).raised()["early_collapse"] == 42
 
 
+def late_fall():
+    """Success and return of .7 that fall to .3 between iterations 60 and 63 of 100, and stay there."""
+    falls = ramp(0.7, 0.3, 60, 63)
+    return healthy(100, episode__success=falls, episode__return=falls)
+
+
+def test_a_late_fall_for_good_is_no_oscillation_and_is_told_by_evaluations_or_by_early_iterations():
+    """One way down is one swing of three. An evaluated split that fell as far rings, whenever that is."""
+    assert told(late_fall()).raised() == {}
+    evaluated = iter([Result(0.7, 0.604, 0.781)] * 50 + [Result(0.3, 0.219, 0.396)] * 50)
+    out = told(late_fall(), through=lambda state: state.evaluated("heldout", len(state.history.looks), next(evaluated)))
+    assert out.raised() == {"forgetting": 52}
+    watched = told(late_fall(), TO_THE_END)
+    assert watched.raised() == {"early_collapse": 63}
+    assert "success fell from 0.7 to 0.433" in watched.text("early_collapse")
+
+
+def by_chance(level, name: str):
+    """Iterations of 64 plays whose success and return scatter around a level as chance has it."""
+    rng, rows = random.Random(name), []
+    for i, row in enumerate(healthy(100), start=1):
+        wins = sum(rng.random() < level(i) for _ in range(64))
+        error = share_error(np.repeat([1.0, 0.0], [wins, 64 - wins]))
+        scattered = {"episode/success": wins / 64, "episode/return": wins / 64}
+        rows.append(row | scattered | {"episode/success_error": error, "return/standard_error": error})
+    return rows
+
+
+@pytest.mark.parametrize("run", range(10))
+def test_chance_alone_is_neither_a_collapse_nor_an_oscillation(run):
+    """Around .5, and on the way from .1 to .9, watched for a collapse to the end."""
+    for name, level in {"steady": lambda i: 0.5, "rising": ramp(0.1, 0.9, 1, 90)}.items():
+        assert told(by_chance(level, f"{name} {run}"), TO_THE_END).raised() == {}, name
+
+
 def square(low: float, high: float, period: int, first: int):
     """A return that jumps between two values from an iteration on."""
     return lambda i: low if i < first or (i // period) % 2 else high
@@ -180,7 +220,7 @@ def test_binary_returns_that_are_not_scaled_are_not_held_against_one_to_ten():
 
 
 def test_swings_within_chance_are_none():
-    """The same jumps where an iteration's mean is only known to .15: four errors are .6, and they are .4."""
+    """The same jumps where an iteration's mean is only known to .15: five errors are .75, and they are .4."""
     rows = healthy(80, episode__return=square(0.4, 0.8, 4, 40), return__standard_error=lambda i: 0.15)
     assert told(rows).raised() == {}
 

@@ -58,6 +58,22 @@ def test_what_goes_together_loads_and_is_written_back(path, overrides, tmp_path)
         (["actions.stages={a: []}"], "actions.stages.a: adds nothing"),
         (["actions.stages={a: [Take]}"], "actions.stages.a: got 'Take', wanted a verb in small letters"),
         (["actions.stages={a: [take], b: [take]}"], "take added more than once"),
+        (["actions.stages={a: [take, take]}"], "take added more than once"),
+        *(
+            ([f"actions.stages={{a: [{verb!r}]}}"], "wanted a verb in small letters with single spaces")
+            for verb in (
+                "",
+                " take",
+                "take ",
+                "go  to",
+                "go\nto",
+                "tâke",
+                "take 1",
+                "-take",
+                "take\u00a0up",
+                "<action>",
+            )
+        ),
         (
             [f"actions.stages={{a: {TEN}, b: [k, l, m, n]}}"],
             "actions.stages.b: adds 4 of the last stage's 14 verbs (29 %), wanted at most 2 (actions.growth 0.2); "

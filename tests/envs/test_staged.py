@@ -257,13 +257,59 @@ def test_a_household_refuses_what_its_stage_has_not():
     assert env.step("fetch mug 9 from nowhere 1").metrics["invalid_action"] == 1 and env.state() == before
 
 
-def test_a_textworld_game_is_won_in_the_commands_of_a_stage(tmp_path):
+def of_the_template(seen: str) -> list[str]:
+    """The names of an observation's lines."""
+    return [line.split("]")[0].removeprefix("[") for line in seen.splitlines()]
+
+
+STATE = ["Room", "Items", "Inventory", "Exits", "Goal", "Feedback"]
+
+
+@pytest.mark.parametrize("enforce", ["prompt", "admissible", "mask"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_household_of_states_refuses_and_tells_of_macros_in_its_feedback(enforce, listed):
+    """The state after a refusal is the state before it; a macro's is the last, with what each command did."""
+    options = {"complexity": "small", "observation": "state", "show_admissible": listed}
+    inner = alfworld.make(options | {"splits": {"train": {"first_seed": 1, "count": 1}}})
+    env, seen, _ = begun(wrapped(enforce, inner=inner, stages=ALFWORLD, macros=FETCH), 0)
+    begins = ["You may use: go to"] if enforce == "prompt" else []
+    lists = ["You can: "] * (listed or enforce == "admissible")
+    state = seen.splitlines()[len(begins) : len(seen.splitlines()) - len(lists)]
+    assert of_the_template("\n".join(state)) == STATE[:-1]
+    refused = env.step("heat mug 1 with microwave 1").observation.splitlines()
+    assert refused[:5] == state and refused[5].startswith('[Feedback] You may not use "heat". You may use: go to; ')
+    assert [line[:9] for line in refused[6:]] == lists
+    assert not any("heat" in line for line in refused[6:])
+    again = env.step("heat mug 1 with microwave 1").observation.splitlines()
+    assert again == refused
+    place = next(command for command in env.admissible() if command.startswith("go to ")).removeprefix("go to ")
+    fetched = env.step(f"fetch mug 9 from {place}").observation.splitlines()
+    assert of_the_template("\n".join(fetched[:6])) == STATE and len(fetched) == 6 + len(lists)
+    assert place in fetched[5] and fetched[5].endswith("Nothing happens.")
+    assert f"[Room] {place}" == fetched[0]
+
+
+def test_a_refusal_in_words_lists_what_can_be_done_where_every_observation_does():
+    options = {"complexity": "small", "show_admissible": True, "splits": {"train": {"first_seed": 1, "count": 1}}}
+    env, seen, _ = begun(wrapped(inner=alfworld.make(options), stages=ALFWORLD, macros=FETCH), 0)
+    told, listed = env.step("heat mug 1 with microwave 1").observation.splitlines()
+    assert told.startswith('You may not use "heat". ') and listed == seen.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def games(tmp_path_factory) -> str:
+    """Where TextWorld's games are made, once for all tests."""
+    return str(tmp_path_factory.mktemp("games"))
+
+
+@pytest.mark.parametrize("observation", ["text", "state"])
+def test_a_textworld_game_is_won_in_the_commands_of_a_stage(games, observation):
     pytest.importorskip("jericho")
     pytest.importorskip("tatsu")
     from jaxmtrl.envs import textworld
 
-    splits = {"train": {"first_seed": 101, "count": 1}}
-    inner = textworld.make({"theme": "basic", "cache_dir": str(tmp_path), "splits": splits, "show_admissible": True})
+    options = {"theme": "basic", "cache_dir": games, "show_admissible": True, "observation": observation}
+    inner = textworld.make(options | {"splits": {"train": {"first_seed": 101, "count": 1}}})
     tasks = inner.split("train").tasks
     inner.prepare(tasks, lambda done, total: None)
     way = inner.expert_actions(tasks[0])
@@ -275,6 +321,10 @@ def test_a_textworld_game_is_won_in_the_commands_of_a_stage(tmp_path):
     assert {command.split()[0] for command in listed} <= set(verbs[:-1])
     refused = env.step(f"{verbs[-1]} everything")
     assert refused.metrics["action_refused"] == 1
+    if observation == "state":
+        *state, feedback, last = refused.observation.splitlines()
+        assert [*state, last] == seen.splitlines()[1:] and of_the_template("\n".join(state)) == STATE[:-1]
+        assert feedback.startswith(f'[Feedback] You may not use "{verbs[-1]}". You may use: ')
     env.close()
     assert environment.expert_actions(staged(task, 0)) is None
     env.reset(staged(task, 1))

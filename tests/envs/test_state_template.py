@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 
-from jaxmtrl.envs.state_template import Surroundings, state_text
+import pytest
+
+from jaxmtrl.envs.state_template import Surroundings, feedback_of, state_text, with_feedback
 from jaxmtrl.envs.textworld_surroundings import surroundings
 
 # A kitchen with a closed fridge and an open drawer on its floor, a table, two ways out; the pantry is beyond a door.
@@ -47,6 +49,23 @@ def test_what_is_empty_is_said_and_feedback_left_out_at_the_start():
     assert state_text(Surroundings(room="cell"), goal="get out") == (
         "[Room] cell\n[Items] nothing\n[Inventory] nothing\n[Exits] none\n[Goal] get out"
     )
+
+
+@pytest.mark.parametrize("below", ["", "\nYou can: look."])
+@pytest.mark.parametrize("before", ["", "It is locked."])
+def test_feedback_is_read_and_written_anew(before, below):
+    cell = Surroundings(room="cell")
+    seen = state_text(cell, goal="get [Feedback] out", feedback=before) + below
+    assert feedback_of(seen) == before
+    assert with_feedback(seen, "No\nway.") == state_text(cell, goal="get [Feedback] out", feedback="No way.") + below
+    assert with_feedback(seen, " ") == state_text(cell, goal="get [Feedback] out") + below
+
+
+@pytest.mark.parametrize(
+    "seen", ["", "[Room]\nA room.", "Goal: x\n[Room] a\n[Items] b\n[Inventory] c\n[Exits] d\n[Goal] e"]
+)
+def test_other_words_are_no_state(seen):
+    assert feedback_of(seen) is None and with_feedback(seen, "No.") is None
 
 
 def test_facts_tell_the_room_its_things_and_the_ways_out():

@@ -399,13 +399,14 @@ def test_observations_by_the_template_tell_the_state_and_what_the_command_did(cu
     _, options = custom
     environment = make({**options, "observation": "state", "show_admissible": True})
     task = environment.split("heldout").tasks[0]
-    observations, results = play(environment, task, ["xyzzy", *environment.expert_actions(task)])
+    observations, results = play(environment, task, ["xyzzy", " ", *environment.expert_actions(task)])
     labels = ["[Room]", "[Items]", "[Inventory]", "[Exits]", "[Goal]"]
     for turn, observation in enumerate(observations):
         starts = [line.split()[0] for line in observation.splitlines()]
         assert starts == labels + ["[Feedback]"] * (turn > 0) + ["You"]
         assert observation.splitlines()[4] == observations[0].splitlines()[4]
     assert "[Feedback] That's not a verb I recognise." in observations[1]
+    assert f"[Feedback] {REFUSED}" in observations[2]
     assert "[Inventory] Z-key" in "\n".join(observations[2:]) and results[-1].success
 
 

@@ -56,6 +56,8 @@ class PaidEnvironment:
 
     def __init__(self, options: Mapping[str, Any]):
         self._options = options
+        if "reports" in options:
+            self.reports = options["reports"]
 
     def split_names(self) -> Sequence[str]:
         return ("train",)

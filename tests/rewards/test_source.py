@@ -46,9 +46,35 @@ def test_a_composed_one_is(override):
 
 
 def test_progress_wants_an_environment_that_tells_it():
-    with pytest.raises(ConfigError, match="reward.parts.progress: got weight 0.2, and a PaidEnv tells no progress"):
-        load_source(config(*PAID, "reward.preset=hybrid_text"))
+    for options in ([], ["env.options.reports=[progress]"]):  # a metric of that name is something else
+        with pytest.raises(ConfigError, match="progress: got weight 0.2, and paid_env:make tells no progress"):
+            load_source(config(*PAID, *options, "reward.preset=hybrid_text"))
     assert load_source(config(*PAID, "env.options.telling=true", "reward.preset=hybrid_text"))
+
+
+@pytest.mark.parametrize("wrapped", [[], ["actions.stages={a: [take]}"]])
+def test_parts_of_metrics_want_an_environment_that_reports_them(wrapped):
+    """All that is lacking at once, before anything is played; with commands in stages, whose refusals are reported."""
+    toy = config("reward.preset=hybrid_code", "reward.invalid_action_penalty=0.01", *wrapped)
+    with pytest.raises(ConfigError) as caught:
+        load_source(toy)
+    assert list(caught.value.mistakes) == [
+        "reward.parts.style: got weight 0.1, and jaxmtrl.envs.toy:make tells no code and reports no metric style (it "
+        "reports invalid_action); give its player a method `code` (jaxmtrl/envs/base.py), or choose reward.parts "
+        "without it",
+        "reward.parts.pass_ratio: got weight 0.3, and jaxmtrl.envs.toy:make reports no metric pass_ratio (it reports "
+        "invalid_action); let the last step report it and name it in the environment's `reports` "
+        "(jaxmtrl/envs/base.py), or choose reward.parts without it",
+    ]
+    assert load_source(config(*PAID, "env.options={reports: [pass_ratio], code: x}", "reward.preset=hybrid_code"))
+    assert load_source(config(*PAID, "env.options.reports=[style]", "reward.parts={success: 1, style: 0.1}"))
+
+
+def test_a_penalty_for_invalid_actions_wants_to_be_told_of_them():
+    penalty = "reward.invalid_action_penalty=0.02"
+    with pytest.raises(ConfigError, match=r"penalty: got 0.02, and paid_env:make .* \(it reports no metrics\); let"):
+        load_source(config(*PAID, penalty))
+    assert load_source(config(penalty)) and load_source(config(*PAID, penalty, "actions.stages={a: [take]}"))
 
 
 def test_what_builds_upon_own_rewards_wants_to_know_what_they_come_to():

@@ -9,11 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from jax.sharding import Mesh
 
 from jaxmtrl.actions.space import ActionSpace
 from jaxmtrl.actions.verbs import verb_of
-from jaxmtrl.learner.device import put_batch
+from jaxmtrl.config.sections import AlgorithmSection, OptimizerSection
+from jaxmtrl.learner.device import DeviceBatch, micro_batch_order, put_batch
+from jaxmtrl.learner.optimizer import make_optimizer
+from jaxmtrl.learner.programs import Learner
 from jaxmtrl.learner.score import score
+from jaxmtrl.learner.state import TrainState, params_shardings, restart
+from jaxmtrl.parallel.mesh import make_mesh, sampling_mesh
+from jaxmtrl.parallel.sharding import replicated
 from jaxmtrl.rollout.pack import pack
 from jaxmtrl.sampling.engine import Engine
 from jaxmtrl.sampling.logits import sample_allowed
@@ -132,6 +139,80 @@ def test_without_a_stage_nothing_is_masked(episodes):
     assert not any(turn.support_ids.any() for turn in free.turns)
     gap = np.abs(learner_logprobs([free])[0] - sampled_logprobs(free))
     assert gap.max() < 1e-4
+
+
+def sampled_on(playing: Mesh) -> list[Episode]:
+    section = dataclasses.replace(SECTION, attention_buckets=(256,), prefill_buckets=(32,))  # few programs
+    engine = Engine(tiny.network(), section, [STOP], playing, table=MASK.table)
+    engine.load(tiny.params(), 0)
+    return [play(engine, number, number % 2, turns=2, temperature=0.7) for number in range(4)]
+
+
+def learner_on(mesh: Mesh, played: list[Episode]) -> tuple[Learner, TrainState, DeviceBatch]:
+    """The compiled programs of a learner, its state, and episodes as they take them."""
+    network = tiny.network().for_learning(mesh, "auto")
+    # A large epsilon keeps Adam's step continuous in the gradient, so that rounding is not blown up to a whole step.
+    optimizer = make_optimizer(
+        OptimizerSection(eps=0.1), network, learning_rate=0.1, critic_learning_rate=0.1, total_steps=9, warmup_steps=0
+    )
+    algorithm = AlgorithmSection(name="ppo", minibatches=1, entropy_coef=0.1)
+    learner = Learner(network, mesh, optimizers={"policy": optimizer}, algorithm=algorithm, temperature=0.7)
+    batch = put_batch(
+        pack(played, row_length=80, rows=4, masked=True),
+        micro_batch_rows=2,
+        max_rows=4,
+        mesh=mesh,
+        supports=jax.device_put(MASK.allowed, replicated(mesh)),
+    )
+    params = jax.device_put(jax.tree.map(np.asarray, tiny.params()), params_shardings(network, mesh))
+    return learner, restart(params, network, optimizer, mesh), batch
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[Episode]:
+    return sampled_on(tiny.one_device())
+
+
+@pytest.mark.parametrize(
+    ("shape", "tensor"), [((2, 1, 1), 1), ((1, 2, 1), 0), pytest.param((1, 1, 2), 0, marks=pytest.mark.slow)]
+)
+def test_sampler_and_learner_agree_on_a_mesh_of_two_devices(alone, shape, tensor):
+    """Rows, weights or heads are split; the sampler splits its slots or its heads, and draws what one device draws."""
+    mesh = make_mesh(*shape, devices=jax.devices()[:2])
+    playing = sampling_mesh(mesh, kv_heads=2, tensor=tensor)
+    assert playing.size == 2
+    played = sampled_on(playing)
+    for ours, theirs in zip(played, alone, strict=True):
+        for turn, other in zip(ours.turns, theirs.turns, strict=True):
+            assert turn.action_ids.tolist() == other.action_ids.tolist()
+    learner, state, batch = learner_on(mesh, played)
+    scored = np.asarray(learner.score(state.params, batch).logprobs)
+    mask = np.asarray(batch.rows.action_mask)
+    assert mask.sum() == sum(len(turn.action_ids) for episode in played for turn in episode.turns) > 30
+    assert np.abs(scored - np.asarray(batch.rows.behaviour_logprobs))[mask].max() < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(2, 1, 1), (1, 2, 1), (1, 1, 2)])
+def test_an_update_under_a_mask_is_the_same_on_a_mesh(alone, shape):
+    """Entropies of what was left to choose from, and the weights after a step with made-up credit."""
+    results = []
+    for mesh in (tiny.one_device(), make_mesh(*shape, devices=jax.devices()[:2])):
+        learner, state, batch = learner_on(mesh, alone)
+        scores = learner.score(state.params, batch)
+        targets, _ = learner.targets(batch, scores)
+        signs = np.where(np.asarray(batch.rows.turn_ids) % 2 == 0, 1.0, -0.5) * np.asarray(targets.learn)
+        targets = targets.replace(advantages=jax.device_put(signs.astype(np.float32), targets.advantages.sharding))
+        entropies = np.asarray(scores.entropies)
+        order = micro_batch_order(np.random.default_rng(0), used=2, count=2, epochs=1)
+        results.append((entropies, learner.update("policy", state, batch, targets, order)[0].params))
+    (want_entropies, want), (entropies, got) = results
+    np.testing.assert_allclose(entropies, want_entropies, atol=1e-5)
+    moved = 0.0
+    for ours, theirs, begun in zip(*map(jax.tree.leaves, (got, want, tiny.params())), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+        moved = max(moved, float(np.abs(np.asarray(theirs) - np.asarray(begun)).max()))
+    assert moved > 1e-2
 
 
 def test_padding_and_packing_change_nothing(episodes):

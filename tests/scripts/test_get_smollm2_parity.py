@@ -15,12 +15,16 @@ import numpy as np
 import pytest
 import tiny
 
+from jaxmtrl.actions.space import ActionSpace
+from jaxmtrl.actions.verbs import plain, verb_of
 from jaxmtrl.config.sections import SamplingSection
+from jaxmtrl.errors import TokenizerError
 from jaxmtrl.models.decoder import Network
 from jaxmtrl.models.families import describe
 from jaxmtrl.models.huggingface import CONFIG, load_policy, read_json
 from jaxmtrl.pretrained import read_text
 from jaxmtrl.sampling.engine import Engine
+from jaxmtrl.text.action_mask import action_mask
 
 pytestmark = pytest.mark.parity
 
@@ -66,6 +70,28 @@ def test_it_answers(folder, loaded):
             answers = engine.step()
         assert word in tokenizer.decode(answers[0].ids)
         assert int(answers[0].ids[-1]) in template.stop_ids
+
+
+def test_a_mask_of_actions_reads_its_tokenizer(folder):
+    """49,152 tokens: what is drawn has an allowed verb, however it is cut, and commands as it writes them pass."""
+    tokenizer, template = read_text(folder)
+    space = ActionSpace.of({"one": ["go", "take", "put"], "two": ["go to", "heat"]}, {})
+    mask = action_mask(space, tokenizer, template.stop_ids, rows=tokenizer.vocab_size, think=False)
+    stop, rng = min(template.stop_ids), np.random.default_rng(0)
+    for stage in (0, 1):
+        for command in ("go north", "take mug 1 from desk 12", "put über", "go to desk 1", "heat mug 1"):
+            ids = [*tokenizer.encode(command), stop]
+            if verb_of(command, space.known) in space.allowed(stage):
+                assert len(mask.states(mask.root(stage), ids)) == len(ids)
+            else:
+                with pytest.raises(TokenizerError, match="not allowed by the mask of actions"):
+                    mask.states(mask.root(stage), ids)
+        for _ in range(200):
+            state, ids = mask.root(stage), []
+            while state and stop not in ids:
+                ids.append(int(rng.choice(np.flatnonzero(mask.allowed[state]))))
+                state = int(mask.table[state, ids[-1]])
+            assert verb_of(plain(tokenizer.decode(ids)), space.known) in space.allowed(stage)
 
 
 def test_logits_equal(folder, loaded):

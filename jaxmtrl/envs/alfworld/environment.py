@@ -129,6 +129,8 @@ class AlfworldOptions:
 class AlfworldEnvironment:
     """Splits, experts and players; implements `envs.base.Environment`."""
 
+    reports = ("invalid_action",)
+
     def __init__(self, options: AlfworldOptions):
         self._options = options
         self._splits = dict(options.splits) or _default_splits()

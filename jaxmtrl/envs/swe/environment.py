@@ -37,6 +37,8 @@ _OVERHEAD_S = 15.0  # of opening sandboxes and reading changes, on a busy machin
 class SweEnvironment:
     """Splits, experts and players; implements `envs.base.Environment` and `env.Workshop`."""
 
+    reports = ("invalid_action", "pass_ratio")
+
     def __init__(self, options: SweOptions):
         self._options = options
         self._splits = dict(options.splits) or {

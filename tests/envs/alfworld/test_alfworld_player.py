@@ -240,6 +240,16 @@ def test_observations_by_the_template_tell_the_state_and_what_the_action_did():
     taken = env.step("take peppershaker 1 from cabinet 1").observation.splitlines()
     assert taken[2] == "[Inventory] peppershaker 1" and "peppershaker 1" not in taken[1]
     assert taken[4] == start[4] and taken[5] == "[Feedback] You pick up the peppershaker 1 from the cabinet 1."
+    for action, said in (("dance", "Nothing happens."), ("", REFUSED), ("a\nb", REFUSED)):
+        refused = env.step(action).observation.splitlines()
+        assert refused == [*taken[:5], f"[Feedback] {said}", taken[6]]
+
+
+def test_an_answer_without_tags_is_told_so_in_the_template():
+    environment = make({**SMALL, "observation": "state", "think": True})
+    env = environment.make_env()
+    state = env.reset(environment.split("train").tasks[0])
+    assert env.step("look").observation == f"{state}\n[Feedback] {UNTAGGED}"
 
 
 def test_the_state_is_where_everything_is_and_not_how_it_came_there():
