@@ -143,6 +143,20 @@ class FolderCache:
         return os.open(locks / f"{kind}-{key}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file that is there whole or not at all, whoever else writes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    try:
+        os.fchmod(descriptor, 0o644)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
+
+
 def folder_bytes(folder: Path) -> int:
     """What a folder takes on disk, as far as its files go (4 KiB blocks)."""
     return sum(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxmtrl.envs.swe import canary, grade, report, screen
+from jaxmtrl.envs.swe.cache import write_whole
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import load_instances, save_instances
 from jaxmtrl.envs.swe.preparing import Preparer
@@ -153,10 +154,7 @@ class Verdicts:
             return None
 
     def write(self, place: Path, verdict: Verdict) -> None:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        partial = place.with_suffix(".partial")
-        partial.write_text(json.dumps(dataclasses.asdict(verdict)), "utf-8")
-        partial.replace(place)
+        write_whole(place, json.dumps(dataclasses.asdict(verdict)))
 
 
 def environment_hash(instance: SweInstance, base: Base) -> str:

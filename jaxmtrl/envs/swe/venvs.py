@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxmtrl.envs.swe.instance import SweInstance
+from jaxmtrl.envs.swe.row_rules import OURS
 from jaxmtrl.envs.swe.sandbox.api import VENV, WORKDIR
 from jaxmtrl.envs.swe.sources import SourceError, plain_name
 from jaxmtrl.errors import EnvironmentFailure
@@ -27,8 +28,8 @@ class VenvError(EnvironmentFailure):
 
 def venv_key(instance: SweInstance) -> str:
     """Equal for instances of one environment; "" for rows that do not say what theirs holds."""
-    if "requirements" not in instance.extra:
-        return ""
+    if instance.source not in OURS or instance.extra.get("requirements") is None:
+        return ""  # others mean other things by that field
     words = [
         instance.repo,
         instance.version,
