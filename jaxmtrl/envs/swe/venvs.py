@@ -18,7 +18,7 @@ from pathlib import Path
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.row_rules import OURS
 from jaxmtrl.envs.swe.sandbox.api import VENV, WORKDIR
-from jaxmtrl.envs.swe.sources import SourceError, plain_name
+from jaxmtrl.envs.swe.sources import ARCHIVE_ERRORS, SourceError, damaged, plain_name
 from jaxmtrl.errors import EnvironmentFailure
 
 
@@ -126,10 +126,13 @@ def find_venv(instance: SweInstance, venvs: Path | None) -> Path | None:
 
 def read_metadata(archive: Path) -> dict[str, list[str]]:
     """Fields of the PKG-INFO at the archive's top, lower-case, each with its values."""
-    with tarfile.open(archive) as tar:
-        names = [name for name in tar.getnames() if re.fullmatch(r"[^/]+/PKG-INFO", name)]
-        member = tar.extractfile(names[0]) if names else None
-        text = member.read().decode("utf-8", "replace") if member else ""
+    try:
+        with tarfile.open(archive) as tar:
+            names = [name for name in tar.getnames() if re.fullmatch(r"[^/]+/PKG-INFO", name)]
+            member = tar.extractfile(names[0]) if names else None
+            text = member.read().decode("utf-8", "replace") if member else ""
+    except ARCHIVE_ERRORS as err:
+        raise damaged(archive, err) from err
     fields: dict[str, list[str]] = {}
     for line in text.split("\n\n")[0].splitlines():
         match = re.match(r"([A-Za-z-]+): (.*)", line)

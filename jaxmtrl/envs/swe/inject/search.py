@@ -7,9 +7,10 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from jaxmtrl.envs.swe.command_line import threads
 from jaxmtrl.envs.swe.inject.bench import Bench, Job, Ran, is_plain_id
 from jaxmtrl.envs.swe.inject.mutators import KINDS, Site, find_sites, is_fault, mutate
 from jaxmtrl.envs.swe.inject.package import Package
@@ -102,8 +103,7 @@ class Search:
         """
         candidates = iter(self.candidates)
         waiting: deque[Future[tuple[str, Fault | None]]] = deque()
-        pool = ThreadPoolExecutor(jobs)
-        try:
+        with threads(jobs) as pool:
             while True:
                 while len(waiting) < jobs + 1 and time.monotonic() - self.started < stop_s:
                     sites = next(candidates, None)
@@ -116,8 +116,6 @@ class Search:
                 self.counts[became] += 1
                 if fault is not None:
                     yield fault
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def _try(self, sites: tuple[Site, ...]) -> tuple[str, Fault | None]:
         """What became of a fault, in one word; and the fault where it is a good one."""
