@@ -167,20 +167,6 @@ def make_folder(folder: Path) -> None:
         raise CacheError(f"{words}; mend that, or name another folder (env.options.cache, or --cache)") from err
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file that is there whole or not at all, whoever else writes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    try:
-        os.fchmod(descriptor, 0o644)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(partial, path)
-    except BaseException:
-        os.unlink(partial)
-        raise
-
-
 def folder_bytes(folder: Path) -> int:
     """What a folder takes on disk, as far as its files go (4 KiB blocks)."""
     return sum(

@@ -1,4 +1,4 @@
-"""What the commands of software tasks share: arguments that make sense, a folder to write to, and an end in words."""
+"""What the commands of software tasks share: arguments that make sense, threads, and an end in words."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import argparse
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from jaxmtrl.errors import ConfigError, JaxmtrlError
+from jaxmtrl.errors import JaxmtrlError
 
 
 def positive(convert: Callable[[str], float]) -> Callable[[str], float]:
@@ -33,21 +32,6 @@ def named(words: str) -> Path:
     if not words.strip() or "\0" in words:
         raise argparse.ArgumentTypeError(f"must name a file or folder, got {words!r}")
     return Path(words)
-
-
-def must_take_files(folder: Path, option: str) -> None:
-    """Makes a folder and tries to write to it, before hours of work that would end there.
-
-    Raises:
-        ConfigError: it cannot be done.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as err:
-        cure = "name a folder that can be written to"
-        raise ConfigError("the command line", [f"{option} {folder}: {err.strerror}; {cure}"]) from err
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxmtrl.envs.swe.cache import write_whole
+from jaxmtrl.envs.swe.files import write_whole
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.rows import RowMistakes, parse_row, to_row
 from jaxmtrl.errors import ConfigError

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxmtrl.envs.swe import canary, grade, report, screen
-from jaxmtrl.envs.swe.cache import write_whole
-from jaxmtrl.envs.swe.command_line import ended, must_take_files, named, positive, threads
+from jaxmtrl.envs.swe.command_line import ended, named, positive, threads
+from jaxmtrl.envs.swe.files import must_take_files, write_whole
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import load_instances, save_instances
 from jaxmtrl.envs.swe.preparing import Preparer

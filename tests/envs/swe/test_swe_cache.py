@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from jaxmtrl.envs.swe.cache import CacheError, FolderCache, write_whole
+from jaxmtrl.envs.swe.cache import CacheError, FolderCache
+from jaxmtrl.envs.swe.files import write_whole
 
 
 def write(folder, size=4096):

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from jaxmtrl.envs.swe.command_line import must_take_files, named, positive
+from jaxmtrl.envs.swe.command_line import named, positive
+from jaxmtrl.envs.swe.files import must_take_files
 from jaxmtrl.envs.swe.inject.bench import Bench
 from jaxmtrl.envs.swe.inject.build import fault_row
 from jaxmtrl.envs.swe.inject.mutators import KINDS

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from jaxmtrl.envs.swe.cache import write_whole
+from jaxmtrl.envs.swe.files import write_whole
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.sources import archive_name, fetch_archive, file_hash, unpack_archive
 from jaxmtrl.envs.swe.trees import TreeCache
