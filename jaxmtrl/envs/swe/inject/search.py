@@ -56,7 +56,7 @@ def survey(bench: Bench, targets: Sequence[str], *, coverage: bool = True) -> Su
     """Runs the tests twice, with two orders of sets, and once more to see which lines each of them runs.
 
     Raises:
-        NoStableTests: fewer than two of them pass each time.
+        NoStableTests: fewer than two of them pass each time, or coverage cannot look on.
     """
     runs = [bench.run(Job(targets=targets, cpu_s=_SUITE_S, hash_seed=seed)) for seed in (0, 1)]
     same = same_outcomes([run.report for run in runs])
@@ -67,6 +67,8 @@ def survey(bench: Bench, targets: Sequence[str], *, coverage: bool = True) -> Su
     wall_s = max(run.wall_s for run in runs)
     if coverage:
         run = bench.run(Job(targets=targets, cpu_s=_SUITE_S, coverage=True))
+        if not run.ended or not run.lines:
+            raise NoStableTests(f"the run that looks which lines tests run came to nothing: {run.output[-1500:]}")
         stable = {test for test in passing if run.report.passed(test)}
         order = {test: number for number, test in enumerate(passing)}
         for path, lines in run.lines.items():
