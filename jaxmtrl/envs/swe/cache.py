@@ -150,7 +150,10 @@ class FolderCache:
     def _lock(self, kind: str, key: str) -> int:
         locks = self.folder / "locks"
         make_folder(locks)
-        return os.open(locks / f"{kind}-{key}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            return os.open(locks / f"{kind}-{key}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as err:
+            raise _unwritable(self.folder, err) from err
 
 
 def _is_made(place: Path) -> bool:
@@ -163,8 +166,12 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as err:  # ValueError: a path that no system has
-        words = f"the cache {folder.parent} cannot be written to: {getattr(err, 'strerror', None) or err}"
-        raise CacheError(f"{words}; mend that, or name another folder (env.options.cache, or --cache)") from err
+        raise _unwritable(folder.parent, err) from err
+
+
+def _unwritable(folder: Path, err: Exception) -> CacheError:
+    words = f"the cache {folder} cannot be written to: {getattr(err, 'strerror', None) or err}"
+    return CacheError(f"{words}; mend that, or name another folder (env.options.cache, or --cache)")
 
 
 def folder_bytes(folder: Path) -> int:

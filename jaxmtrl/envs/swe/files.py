@@ -18,8 +18,10 @@ def write_whole(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(partial, path)
-    except BaseException:
+    except BaseException as err:
         os.unlink(partial)
+        if isinstance(err, OSError):
+            err.filename = str(path)  # a full disk is told without a name
         raise
 
 

@@ -212,7 +212,7 @@ CHEATS = {  # code in the package, the status it must come to
         {"tampered"},  # the report was read all the same
     ),
     "outcomes that are no words": (
-        f'line = \'{{"event": "test", "id": "a", "outcome": []}}\'\ntry: open({REPORT}, \'a\').write(line + \'\\n\')\n'
+        f'try: open({REPORT}, \'a\').write(\'{{"event": "test", "id": "a", "outcome": []}}\\n\')\n'
         "except OSError: pass\n",
         {"no_report"},
     ),
