@@ -51,6 +51,8 @@ class FolderCache:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH)
             while not _is_made(place):
+                if (kind, key) in self._held:  # we would wait for ourselves
+                    raise CacheError(f"{place} was removed while it was in use; begin again")
                 fcntl.flock(
                     lock, fcntl.LOCK_EX
                 )  # lets go of the shared one first: two that wait cannot block each other

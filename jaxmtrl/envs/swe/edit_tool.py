@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import tempfile
+import warnings
 
 USAGE = "usage: edit FILE <<'E'\n<<<<\nold lines\n====\nnew lines\n>>>>\nE"
 _OPEN = re.compile("<{4,}")
@@ -144,7 +145,9 @@ def _complaint(name, content):
     if not name.endswith(".py"):
         return ""
     try:
-        compile(content.encode("utf-8", "surrogateescape"), name, "exec", dont_inherit=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python thinks of the rest of the file is not asked
+            compile(content.encode("utf-8", "surrogateescape"), name, "exec", dont_inherit=True)
     except SyntaxError as err:
         return f"\nWARNING: {name} is no valid Python now: line {err.lineno}: {err.msg}"
     except (ValueError, RecursionError, MemoryError):

@@ -28,7 +28,7 @@ from jaxmtrl.envs.swe.sandbox.api import Backend, Base, Limits
 from jaxmtrl.envs.swe.sandbox.choice import NAMES, choose
 from jaxmtrl.envs.swe.trees import TreeCache
 from jaxmtrl.envs.swe.venvs import site_packages, venv_key
-from jaxmtrl.errors import JaxmtrlError, SandboxFailure
+from jaxmtrl.errors import ConfigError, JaxmtrlError, SandboxFailure
 
 TIMES = 2  # that each of it is proved
 _MACHINE, _NOT_LAID_OUT = "the machine", "it cannot be laid out"
@@ -194,6 +194,8 @@ def judge(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Writes valid.jsonl and rejected.jsonl; 1 where no row is valid."""
     options = _parser().parse_args(arguments)
+    if options.rows.resolve() == options.out.resolve():
+        raise ConfigError("the command line", [f"--out {options.out} is read as rows too; name another folder"])
     instances = load_instances(options.rows)
     must_take_files(options.out, "--out")
     cache = TreeCache(options.cache, mirrors=options.mirrors, venvs=options.venvs)

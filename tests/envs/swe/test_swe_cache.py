@@ -143,3 +143,13 @@ def test_many_write_one_file_and_it_is_always_whole(tmp_path):
             assert len((tmp_path / "x" / "f").read_text()) == 9999
     assert [path.name for path in (tmp_path / "x").iterdir()] == ["f"]
     assert (tmp_path / "x" / "f").stat().st_mode & 0o777 == 0o644
+
+
+def test_an_entry_that_vanishes_while_it_is_in_use_is_told_and_not_waited_for(tmp_path):
+    cache = FolderCache(tmp_path, 1 << 30)
+    cache.get("a", "k", write)
+    (tmp_path / "a" / "k" / "made.json").unlink()
+    with pytest.raises(CacheError, match="removed while it was in use"):
+        cache.get("a", "k", write)
+    cache.release("a", "k")
+    assert (cache.get("a", "k", write) / "file").exists()

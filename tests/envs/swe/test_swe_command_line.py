@@ -56,6 +56,12 @@ def test_a_folder_that_takes_no_files_is_told_before_the_work(instance, tmp_path
             command.run(["--package", "parse", "--out", str(out)])
 
 
+def test_a_folder_of_rows_is_no_place_for_what_is_made_of_them(instance, tmp_path):
+    save_instances(tmp_path / "rows" / "all.jsonl", [instance])
+    with pytest.raises(ConfigError, match="is read as rows too"):
+        validate.run([str(tmp_path / "rows"), "--out", f"{tmp_path}/x/../rows"])
+
+
 def test_inject_tells_all_that_is_wrong_at_once(tmp_path):
     wrong = [
         "--package",

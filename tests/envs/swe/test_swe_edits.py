@@ -97,6 +97,12 @@ def test_python_that_no_longer_parses_is_told(path):
     assert "WARNING" in told and path.read_text().startswith("def f(x:\n")
 
 
+def test_what_python_thinks_of_other_lines_is_not_told(path, recwarn):
+    path.write_text(FILE + 'SAID = "x" is 1\n')
+    assert "Warning" not in edit_tool.edit(str(path), hunk("def f(x):\n", "def f(y):\n"))
+    assert not recwarn.list
+
+
 def test_line_ends_and_bytes_that_are_no_text_stay(tmp_path):
     made = tmp_path / "a.txt"
     made.write_bytes(b"one\r\ntwo\xff\r\nthree\r\n")
