@@ -13,6 +13,7 @@ from jaxmtrl.envs.swe.instance import SweInstance
 OURS = ("injected", "release")  # sources of rows that are made of packages of the registry
 _SHOWN = 60  # characters of a wrong value that are told
 _LONGEST_NAME = 300
+_DEEPEST = 64
 _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _REPO = re.compile(r"[\w.-]+(/[\w.-]+)*")
 _PACKAGE = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
@@ -24,7 +25,7 @@ _WANTED = re.compile(rf"{_PACKAGE}(\[[\w., -]*\])? *([<>=!~]=?[\w.*!+,<>=~ -]+)?
 
 def told(value: object) -> str:
     """A value as a message tells it, however long it is."""
-    words = repr(value)
+    words = f"a {type(value).__name__}, nested too deeply" if _is_deep(value) else repr(value)
     return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}… ({len(words)} characters)"
 
 
@@ -43,6 +44,18 @@ def row_mistakes(instance: SweInstance, patched: Mapping[str, Sequence[str]]) ->
             if not is_path(name):
                 yield f"{field}: {told(name)} is no path within the repository"
     yield from _extra_mistakes(instance)
+
+
+def _is_deep(value: object) -> bool:
+    """Whether lists lie in lists more than `_DEEPEST` times: programs that go down into them would give up."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            part
+            for outer in level
+            for part in (outer.values() if isinstance(outer, Mapping) else outer if isinstance(outer, list) else ())
+        ]
+    return bool(level)
 
 
 def is_path(path: str) -> bool:
@@ -111,6 +124,9 @@ def _extra_mistakes(instance: SweInstance) -> Iterator[str]:
     if instance.source in OURS:
         rules["requirements"] = (_all(lambda words: bool(_REQUIREMENT.fullmatch(words))), "a list of name==version")
         rules["python"] = (lambda value: _all(_PYTHON.fullmatch)([value]), "3.N in quotes")
+    for field, value in instance.extra.items():
+        if _is_deep(value):
+            yield f"{told(field)} is nested more than {_DEEPEST} times"
     for field, (is_right, wanted) in rules.items():
         value = instance.extra.get(field)
         if value is not None and not is_right(value):

@@ -139,7 +139,7 @@ def _unnested(row: Mapping[str, Any], mistakes: list[str]) -> Mapping[str, Any]:
     if isinstance(inner, str):
         try:
             inner = json.loads(inner)
-        except ValueError:
+        except (ValueError, RecursionError):
             mistakes.append("instance is no JSON")
     if not isinstance(inner, Mapping):
         return row
@@ -163,7 +163,7 @@ def _list(row: Mapping[str, Any], names: Sequence[str], mistakes: list[str]) -> 
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else []
-        except ValueError:
+        except (ValueError, RecursionError):
             mistakes.append(f"{name} is a string that is no JSON list: {value[:60]!r}")
             return []
     if value is None:

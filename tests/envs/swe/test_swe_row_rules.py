@@ -78,6 +78,21 @@ def test_a_hostile_field_is_told(row, fields, words):
     assert words in found and len(found) < 1000
 
 
+def nested(depth: int) -> list:
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_what_is_nested_too_deeply_is_told(row):
+    parse_row({**row, "more": nested(60)})
+    assert "'more' is nested more than 64 times" in mistakes({**row, "more": nested(500)})
+    assert "kind must be a string, got a list, nested too deeply" in mistakes({**row, "kind": nested(500)})
+    assert "FAIL_TO_PASS is a string that is no JSON" in mistakes({**row, "FAIL_TO_PASS": "[" * 99999})
+    assert "instance is no JSON" in mistakes({"instance": "[" * 99999})
+
+
 def test_all_mistakes_of_a_row_come_at_once(row):
     found = mistakes({**row, "instance_id": "a\nb", "roots": 3, "hidden_files": ["/x"], "FAIL_TO_PASS": [""]})
     assert len(found.split("\n")) == 4
