@@ -163,6 +163,12 @@ def _reverse_hunk(lines: list[str]) -> list[str]:
 
 
 def _reverse_header(lines: list[str]) -> list[str]:
+    """Files whose contents stay have no hunk, so that the lines of several may stand together."""
+    bounds = [0, *(at for at, line in enumerate(lines) if line.startswith("diff --git ")), len(lines)]
+    return [line for start, end in zip(bounds, bounds[1:]) for line in _reverse_file(lines[start:end])]
+
+
+def _reverse_file(lines: list[str]) -> list[str]:
     swaps = {
         "new file mode ": "deleted file mode ",
         "deleted file mode ": "new file mode ",
@@ -174,9 +180,8 @@ def _reverse_header(lines: list[str]) -> list[str]:
     out: list[str] = []
     if any(line.startswith("copy to ") for line in lines):
         raise PatchError("a patch that copies a file cannot be turned round; write the copy as a new file")
-    renamed = {
-        line.split(" ", 2)[1]: line.split(" ", 2)[2].rstrip("\n") for line in lines if line.startswith("rename ")
-    }
+    renames = [match for line in lines if (match := re.match("rename (from|to) ([^\r\n]+)", line))]
+    renamed = {match[1]: match[2] for match in renames}
     for line in lines:
         if renamed and line.startswith("diff --git "):
             out.append(f"diff --git a/{renamed.get('to')} b/{renamed.get('from')}\n")

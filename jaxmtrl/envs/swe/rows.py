@@ -143,7 +143,7 @@ def _unnested(row: Mapping[str, Any], mistakes: list[str]) -> Mapping[str, Any]:
             mistakes.append("instance is no JSON")
     if not isinstance(inner, Mapping):
         return row
-    return {**{name: value for name, value in row.items() if name != "instance"}, **inner}
+    return {name: value for name, value in {**row, **inner}.items() if name != "instance"}
 
 
 def _text(row: Mapping[str, Any], names: Sequence[str], mistakes: list[str]) -> str:

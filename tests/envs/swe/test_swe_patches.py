@@ -127,3 +127,65 @@ def test_paths_of_every_kind_of_change_that_git_tells(tmp_path):
     assert "copy to" in copying and patched_paths(copying) == names
     with pytest.raises(PatchError, match="copies a file"):
         reverse_patch(copying)
+
+
+PIECES = (
+    *(
+        "diff --git a/x b/x",
+        "diff --git ",
+        "--- a/x",
+        "--- ",
+        "+++ b/x",
+        "+++",
+        "@@ -1 +1 @@",
+        "@@ -0,0 +1 @@",
+        "@@ -x @@",
+    ),
+    *(
+        "-a",
+        "+b",
+        " c",
+        "",
+        "\\",
+        "rename from x",
+        "rename to y",
+        "rename from",
+        "rename ",
+        "copy to y",
+        "copy to",
+        "\r",
+    ),
+    *(
+        "new file mode 100644",
+        "deleted file mode",
+        "old mode 1",
+        '--- "a/\\303"',
+        '+++ "b/x',
+        'rename to "a\\"b"',
+        "Binary files",
+    ),
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8))
+def test_what_is_no_patch_is_refused_or_has_paths_and_nothing_else_happens(pieces):
+    for read in (patched_paths, reverse_patch):
+        try:
+            read("\n".join(pieces))
+        except PatchError:
+            continue
+
+
+def test_files_without_hunks_turn_round_each_for_itself(tmp_path):
+    git = committed(tmp_path, {"a": "a\nb\nc\n", "c": "d\ne\nf\n", "y": "1\n", "z.sh": "x\n"})
+    before = git("rev-parse", "HEAD^{tree}")
+    for old, new in (("a", "b"), ("c", "d")):
+        (tmp_path / old).rename(tmp_path / new)
+    (tmp_path / "z.sh").chmod(0o755)
+    write(tmp_path, {"e": ""})
+    git("add", "-A")
+    patch = git("diff", "--cached", "-M")
+    assert patched_paths(patch) == ("a", "b", "c", "d", "e", "z.sh")
+    apply_patch(tmp_path, reverse_patch(patch))
+    git("add", "-A")
+    assert git("write-tree") == before
