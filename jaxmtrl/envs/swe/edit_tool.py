@@ -16,7 +16,6 @@ may be longer, all three alike, where the text itself has such lines.
 import os
 import re
 import sys
-import tempfile
 import warnings
 
 USAGE = "usage: edit FILE <<'E'\n<<<<\nold lines\n====\nnew lines\n>>>>\nE"
@@ -161,26 +160,29 @@ def _read(name):
 
 
 def _write(name, content):
-    """Writes the whole file or leaves it as it was, even where there is no room for it."""
-    place = os.path.realpath(name)
-    folder = os.path.dirname(place)
-    os.makedirs(folder, exist_ok=True)
-    mode = os.stat(place).st_mode & 0o7777 if os.path.exists(place) else None
-    descriptor, partial = tempfile.mkstemp(prefix=".edit-", dir=folder)
+    """Writes the whole file, in place, for its folder may take no new ones; without room what was there comes back."""
+    before = _bytes(name) if os.path.exists(name) else None
+    folder = os.path.dirname(name)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
     try:
-        with open(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            file.write(content)
-        os.chmod(partial, 0o666 & ~_mask() if mode is None else mode)
-        os.replace(partial, place)
-    except BaseException:
-        os.unlink(partial)
+        _put(name, content.encode("utf-8", "surrogateescape"))
+    except OSError:
+        if before is not None:
+            _put(name, before)
+        elif os.path.exists(name):
+            os.unlink(name)
         raise
 
 
-def _mask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _bytes(name):
+    with open(name, "rb") as file:
+        return file.read()
+
+
+def _put(name, content):
+    with open(name, "wb") as file:
+        file.write(content)
 
 
 def main(arguments):
