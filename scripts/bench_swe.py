@@ -23,11 +23,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from jaxmtrl.envs.swe import make
 from jaxmtrl.envs.swe.actions import write_command, write_submit
+from jaxmtrl.envs.swe.command_line import ended, positive, threads
 from jaxmtrl.envs.swe.env import SweEnv, Workshop
 from jaxmtrl.envs.swe.expert import gold_actions
 from jaxmtrl.envs.swe.grade import Prepared
@@ -37,7 +37,7 @@ from jaxmtrl.envs.swe.sandbox.api import Backend, Base, FileChange, Limits, Sand
 from jaxmtrl.envs.swe.sandbox.choice import choose
 from jaxmtrl.envs.swe.settings import SweOptions, rules
 from jaxmtrl.envs.swe.venvs import build_venv, find_python
-from jaxmtrl.errors import JaxmtrlError
+from jaxmtrl.errors import ConfigError
 from jaxmtrl.types import Task
 
 CODE = (
@@ -156,7 +156,12 @@ def left_behind() -> dict[str, int]:
 
 def benchmark(workshop, tasks: Sequence[Task], *, episodes: int, workers: int) -> dict:
     """Plays `episodes` and returns the figures."""
-    repairs = {task.id: workshop.expert_actions(task) for task in tasks}
+    repairs = {task.id: workshop.expert_actions(task) or () for task in tasks}
+    unknown = [task.id for task in tasks if not repairs[task.id]]
+    if unknown:
+        raise ConfigError(
+            "the rows", [f"nobody knows a repair of text for {', '.join(unknown[:5])}; leave those rows out"]
+        )
     backend = Timed(choose("auto"))
     scripts = Scripts(workshop, backend)
     for task in tasks:  # trees are made and files are read once before the clock starts
@@ -165,7 +170,7 @@ def benchmark(workshop, tasks: Sequence[Task], *, episodes: int, workers: int) -
     backend.close_s.clear()
     before = left_behind()
     began = time.monotonic()
-    with ThreadPoolExecutor(workers) as pool:
+    with threads(workers) as pool:
         wanted = [tasks[number % len(tasks)] for number in range(episodes)]
         commands = sum(pool.map(lambda task: scripts.play(task, repairs[task.id]), wanted))
     wall_s = time.monotonic() - began
@@ -185,8 +190,8 @@ def benchmark(workshop, tasks: Sequence[Task], *, episodes: int, workers: int) -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=60)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--episodes", type=positive(int), default=60)
+    parser.add_argument("--workers", type=positive(int), default=2)
     parser.add_argument("--rows", help="file of rows; without it a package of one module")
     parser.add_argument("--cache", help="folder of trees and environments for --rows")
     options = parser.parse_args(arguments)
@@ -211,7 +216,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except JaxmtrlError as err:
-        sys.exit(f"error: {err}")
+    sys.exit(ended(main, interrupted="no figures; begin again"))

@@ -16,6 +16,8 @@ MAX_BYTES = 64 << 10  # of a command
 _LANGUAGES = ("bash", "sh", "shell")
 _SUBMIT = "submit"
 _FENCE = re.compile(r" {0,3}(`{3,})[ \t]*([^\s`]*)[ \t]*")  # of a whole line
+_HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*['\"\\]?([A-Za-z_]\w*)")
+_OTHER_PARAMETER = re.compile(r"</parameter>\s*<parameter=([^>\n]{0,40})>")
 _THOUGHT, _THOUGHT_END = "<think>", "</think>"
 _FUNCTION = "<function="
 _COMMAND = "<parameter=command>"
@@ -79,6 +81,10 @@ def _fenced(text: str) -> Action:
     if text.strip().lower() == _SUBMIT:
         return Submit()
     blocks, unclosed = _blocks(text)
+    cut = next((word for _, body in blocks if (word := _cut_off(body, text))), "")
+    if cut:
+        told = f"a line of ``` ended the block before the line {cut[:40]!r} that its here-document waits for"
+        return FormatMistake(reason=f"{told}; begin and end a block that holds such lines with ````")
     if unclosed:
         return FormatMistake(reason=f"the block that begins with {unclosed} is not closed by a line of ```")
     if not blocks:
@@ -114,6 +120,12 @@ def _blocks(text: str) -> tuple[list[tuple[str, str]], str]:
     return found, ""
 
 
+def _cut_off(body: str, text: str) -> str:
+    """The word that ends a here-document of a block, where it stands in the answer, but not in the block."""
+    inside, everywhere = ({line.strip() for line in part.split("\n")} for part in (body, text))
+    return next((word for word in _HEREDOC.findall(body) if word not in inside and word in everywhere), "")
+
+
 def _function(text: str) -> Action:
     if text.strip().lower() == _SUBMIT:
         return Submit()
@@ -134,6 +146,9 @@ def _function(text: str) -> Action:
     value, ended, _ = value.rpartition(_END_PARAMETER)
     if not begun or not ended:
         return FormatMistake(reason=f"the call of bash has no {_COMMAND}…{_END_PARAMETER}")
+    other = _OTHER_PARAMETER.search(value)
+    if other:
+        return FormatMistake(reason=f"bash has one parameter, command, and {other[1]!r} was given as well")
     body = value.strip("\n")
     return Submit() if body.strip() == _SUBMIT else Command(text=body)
 

@@ -16,7 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from jaxmtrl.errors import EnvironmentFailure
+
 _STALE_S = 24 * 3600.0  # what a killed process left half made is removed after a day
+
+
+class CacheError(EnvironmentFailure):
+    """A cache's folder cannot be written to; says what to do."""
 
 
 def default_folder() -> Path:
@@ -39,16 +45,18 @@ class FolderCache:
     def get(self, kind: str, key: str, make: Callable[[Path], None]) -> Path:
         """The entry's `files/`, made by `make` into an empty folder where it is not there; held until `release`."""
         place = self.folder / kind / key
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         lock = self._lock(kind, key)
         made = False
         try:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            while not (place / "made.json").exists():
+            while not _is_made(place):
+                if (kind, key) in self._held:  # we would wait for ourselves
+                    raise CacheError(f"{place} was removed while it was in use; begin again")
                 fcntl.flock(
                     lock, fcntl.LOCK_EX
                 )  # lets go of the shared one first: two that wait cannot block each other
-                if not (place / "made.json").exists():
+                if not _is_made(place):
                     self._make(place, make)
                     made = True
                 fcntl.flock(lock, fcntl.LOCK_SH)
@@ -130,17 +138,42 @@ class FolderCache:
             shutil.rmtree(partial, ignore_errors=True)
 
     def _sweep_stale(self) -> None:
-        for partial in self.folder.glob("*/.making-*"):
+        for partial in self.folder.glob("*/.*"):
             try:
-                if time.time() - partial.stat().st_mtime > _STALE_S:
+                if time.time() - partial.lstat().st_mtime <= _STALE_S:
+                    continue
+                if partial.is_dir() and not partial.is_symlink():
                     shutil.rmtree(partial, ignore_errors=True)
+                else:
+                    partial.unlink()
             except OSError:
                 continue
 
     def _lock(self, kind: str, key: str) -> int:
         locks = self.folder / "locks"
-        locks.mkdir(parents=True, exist_ok=True)
-        return os.open(locks / f"{kind}-{key}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_folder(locks)
+        try:
+            return os.open(locks / f"{kind}-{key}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as err:
+            raise _unwritable(self.folder, err) from err
+
+
+def _is_made(place: Path) -> bool:
+    """Whether an entry is whole, as far as can be told at once: somebody may have removed its files to make room."""
+    return (place / "made.json").exists() and (place / "files").is_dir()
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder of a cache. Raises CacheError, with the cure."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as err:  # ValueError: a path that no system has
+        raise _unwritable(folder.parent, err) from err
+
+
+def _unwritable(folder: Path, err: Exception) -> CacheError:
+    words = f"the cache {folder} cannot be written to: {getattr(err, 'strerror', None) or err}"
+    return CacheError(f"{words}; mend that, or name another folder (env.options.cache, or --cache)")
 
 
 def folder_bytes(folder: Path) -> int:

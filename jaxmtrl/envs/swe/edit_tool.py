@@ -16,6 +16,7 @@ may be longer, all three alike, where the text itself has such lines.
 import os
 import re
 import sys
+import warnings
 
 USAGE = "usage: edit FILE <<'E'\n<<<<\nold lines\n====\nnew lines\n>>>>\nE"
 _OPEN = re.compile("<{4,}")
@@ -38,6 +39,10 @@ def read_replacements(text):
             raise Refused(f"expected a line of <<<<, got: {lines[at][:80]}\n{USAGE}")
         old, at = _until(lines, at + 1, "=" * len(mark))
         new, at = _until(lines, at, ">" * len(mark))
+        for sign in "<=":
+            if sign * len(mark) in map(str.rstrip, [*old, *new]):
+                told = f"a line of {sign * len(mark)} stands where lines of the file should: if it is one of them"
+                raise Refused(f"{told}, make all three marks longer\n{USAGE}")
         found.append((old, new))
     if not found:
         raise Refused(f"nothing to do: no replacement was given\n{USAGE}")
@@ -55,7 +60,7 @@ def _until(lines, start, mark):
 def replaced(lines, old, new, name):
     """The lines with `old` replaced, and the place (from 0) where `new` begins."""
     if not old:
-        if any(lines):
+        if any(map(str.strip, lines)):
             raise Refused(f"{name} exists and is not empty: write the lines that shall be replaced before ====")
         return new, 0
     places = _places(lines, old)
@@ -97,21 +102,41 @@ def edit(name, text):
     exists = os.path.lexists(name)
     if os.path.isdir(name):
         raise Refused(f"{name} is a folder")
+    if exists and os.path.exists(name) and not os.path.isfile(name):
+        raise Refused(f"{name} is no ordinary file")
     if not exists and (len(replacements) > 1 or replacements[0][0]):
         raise Refused(f"{name} does not exist; to make it, write nothing before ====")
     content = _read(name) if exists else ""
-    crlf = "\r\n" in content
-    lines = content.replace("\r\n", "\n").split("\n") if crlf else content.split("\n")
+    lines, ends = _split(content)
     place, last = 0, []
     for old, new in replacements:
+        before = len(lines)
         lines, place = replaced(lines, old, new, name)
+        ends = _ends(ends, place, len(old) or before, len(new))
         last = new
-    if not content:
-        lines = [*lines, ""]  # so that the last line has an end
-    result = ("\r\n" if crlf else "\n").join(lines)
+    if not replacements[0][0]:
+        lines, ends = [*lines, ""], [*ends[:-1], ends[0] or "\n", ""]  # so that the last line has an end
+    result = "".join(line + end for line, end in zip(lines, ends))
     _write(name, result)
     shown = _numbered(lines, place - 2, place + min(len(last), _SHOWN) + 2)
     return f"{'edited' if exists else 'made'} {name}\n{shown}{_complaint(name, result)}"
+
+
+def _split(content):
+    """Lines, the last of which is empty where the file ends in a line end, and what each of them ends in."""
+    parts = content.split("\n")
+    ends = ["\r\n" if part.endswith("\r") else "\n" for part in parts[:-1]]
+    return [part[:-1] if end == "\r\n" else part for part, end in zip(parts, ends)] + parts[-1:], [*ends, ""]
+
+
+def _ends(ends, place, count, wanted):
+    """Line ends where `wanted` lines have taken the place of `count`: new lines end as the one before them did."""
+    old = ends[place : place + count]
+    usual = next((end for end in [*old, *reversed(ends[:place]), *ends[place + count :]] if end), "\n")
+    new = [*old, *[usual] * wanted][:wanted]
+    if place + count == len(ends):  # the last line has none, nor has the one that takes its place
+        new = [end or usual for end in new[:-1]] + [""] * bool(new)
+    return ends[:place] + new + ends[place + count :]
 
 
 def _complaint(name, content):
@@ -119,7 +144,9 @@ def _complaint(name, content):
     if not name.endswith(".py"):
         return ""
     try:
-        compile(content.encode("utf-8", "surrogateescape"), name, "exec", dont_inherit=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python thinks of the rest of the file is not asked
+            compile(content.encode("utf-8", "surrogateescape"), name, "exec", dont_inherit=True)
     except SyntaxError as err:
         return f"\nWARNING: {name} is no valid Python now: line {err.lineno}: {err.msg}"
     except (ValueError, RecursionError, MemoryError):
@@ -133,10 +160,28 @@ def _read(name):
 
 
 def _write(name, content):
+    """Writes the whole file, in place, for its folder may take no new ones; without room what was there comes back."""
+    before = _bytes(name) if os.path.exists(name) else None
     folder = os.path.dirname(name)
     if folder:
         os.makedirs(folder, exist_ok=True)
-    with open(name, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+    try:
+        _put(name, content.encode("utf-8", "surrogateescape"))
+    except OSError:
+        if before is not None:
+            _put(name, before)
+        elif os.path.exists(name):
+            os.unlink(name)
+        raise
+
+
+def _bytes(name):
+    with open(name, "rb") as file:
+        return file.read()
+
+
+def _put(name, content):
+    with open(name, "wb") as file:
         file.write(content)
 
 
@@ -147,10 +192,15 @@ def main(arguments):
     try:
         told = edit(arguments[0], sys.stdin.buffer.read().decode("utf-8", "surrogateescape"))
     except (Refused, OSError) as err:
-        print(f"edit: {err}\nNothing was changed.")
+        _say(f"edit: {err}\nNothing was changed.")
         return 1
-    sys.stdout.buffer.write((told + "\n").encode("utf-8", "surrogateescape"))
+    _say(told)
     return 0
+
+
+def _say(words):
+    """Bytes that are no text come out as they are, whatever the language of the machine."""
+    sys.stdout.buffer.write((words + "\n").encode("utf-8", "surrogateescape"))
 
 
 if __name__ == "__main__":

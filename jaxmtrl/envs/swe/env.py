@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from jaxmtrl.envs.swe.actions import Command, FormatMistake, read_action
 from jaxmtrl.envs.swe.edits import ENVIRONMENT, SHOWN
+from jaxmtrl.envs.swe.files import write_whole
 from jaxmtrl.envs.swe.grade import MAX_BYTES, MAX_FILES, Grade, Prepared, grade, persist
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.observe import observation, shorten
@@ -246,8 +248,7 @@ def _python(verdict: Grade) -> str:
 
 
 def _set_aside(folder: Path, instance: SweInstance, verdict: Grade, diff: str) -> None:
-    """Keeps what looks like a cheat, for a person to look at."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Keeps what looks like a cheat, for a person to look at; the verdict stands where the disk is full."""
     kept = {
         "instance": instance.id,
         "status": verdict.status,
@@ -256,4 +257,7 @@ def _set_aside(folder: Path, instance: SweInstance, verdict: Grade, diff: str) -
         "patch": diff,
     }
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in instance.id)
-    (folder / f"{name}-{time.time_ns()}.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    try:
+        write_whole(folder / f"{name[:100]}-{time.time_ns()}.json", json.dumps(kept, indent=1))
+    except OSError as err:  # a failed episode would count for nothing, and a cheat must not earn that
+        warnings.warn(f"{folder}: {err.strerror}; a change that looks like a cheat was not kept", stacklevel=2)

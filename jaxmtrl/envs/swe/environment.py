@@ -18,6 +18,7 @@ from jaxmtrl.envs.options import read_options
 from jaxmtrl.envs.probe import Probe
 from jaxmtrl.envs.swe.env import SweEnv
 from jaxmtrl.envs.swe.expert import gold_actions
+from jaxmtrl.envs.swe.files import must_take_files
 from jaxmtrl.envs.swe.grade import Prepared
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import load_instances
@@ -28,7 +29,7 @@ from jaxmtrl.envs.swe.sandbox.choice import choose
 from jaxmtrl.envs.swe.selection import mix, select
 from jaxmtrl.envs.swe.settings import SplitOptions, SweOptions, folder, option_mistakes, rules
 from jaxmtrl.envs.swe.trees import TreeCache
-from jaxmtrl.errors import ConfigError
+from jaxmtrl.errors import ConfigError, EnvironmentFailure
 from jaxmtrl.types import Task
 
 _OVERHEAD_S = 15.0  # of opening sandboxes and reading changes, on a busy machine
@@ -123,10 +124,27 @@ class SweEnvironment:
             instance, prepared = self.take(task)
             try:
                 if done == 0:
-                    self._backend.open(prepared.base, self._rules.limits).close()
+                    self._try_out(prepared)
             finally:
                 self.give_back(instance)
         report(len(tasks), len(tasks))
+
+    def _try_out(self, prepared: Prepared) -> None:
+        """Runs the smallest command that starts others, as episodes will, and writes where they will write."""
+        if self._rules.quarantine is not None:
+            must_take_files(self._rules.quarantine, "env.options.quarantine")
+        sandbox = self._backend.open(prepared.base, self._rules.limits)
+        try:
+            result = sandbox.run("ls | cat", environment=prepared.environment)
+        finally:
+            sandbox.close()
+        if result.exit_code != 0:
+            how = f"ended with {result.exit_code if result.exit_code is not None else result.why}"
+            said = result.output[-200:].decode("utf-8", "replace").strip()
+            raise EnvironmentFailure(
+                f"in a sandbox `ls | cat` {how}: {said or 'no output'}; give more by env.options.limits and "
+                "env.options.command_s"
+            )
 
     def own_returns(self, tasks: Sequence[Task]) -> OwnReturns:
         """A solved task is worth 1, whatever the reward; others less."""
@@ -160,13 +178,18 @@ class SweEnvironment:
     @cached_property
     def _selected(self) -> dict[str, list[SweInstance]]:
         """The instances of every split. Raises ConfigError where one that is trained on is tested on too."""
-        files: dict[str, list[SweInstance]] = {}
+        files = self._read_files()
         found: dict[str, list[SweInstance]] = {}
+        mistakes: list[str] = []
         for name, split in self._splits.items():
-            for path in self._files[name]:
-                if path not in files:
-                    files[path] = [self._as_played(i) for i in load_instances(path, source=self._options.source)]
-            found[name] = _selection(f"env.options.splits.{name}", split, [files[path] for path in self._files[name]])
+            try:
+                found[name] = _selection(
+                    f"env.options.splits.{name}", split, [files[path] for path in self._files[name]]
+                )
+            except ConfigError as err:
+                mistakes += err.mistakes
+        if mistakes:
+            raise ConfigError("env.options", mistakes)
         trained = {instance.id for instance in found.get("train", ())}
         for name, instances in found.items():
             shared = [instance.id for instance in instances if name != "train" and instance.id in trained]
@@ -179,6 +202,19 @@ class SweEnvironment:
                     ],
                 )
         return found
+
+    def _read_files(self) -> dict[str, list[SweInstance]]:
+        """The rows of every file that a split names. Raises ConfigError: what is wrong with any of them."""
+        files: dict[str, list[SweInstance]] = {}
+        mistakes: list[str] = []
+        for path in dict.fromkeys(path for paths in self._files.values() for path in paths):
+            try:
+                files[path] = [self._as_played(i) for i in load_instances(path, source=self._options.source)]
+            except ConfigError as err:
+                mistakes += [f"{path}: {mistake}" for mistake in err.mistakes]
+        if mistakes:
+            raise ConfigError("the files of env.options.rows", mistakes)
+        return files
 
     @cached_property
     def _by_id(self) -> dict[str, SweInstance]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxmtrl.envs.swe.files import write_whole
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.rows import RowMistakes, parse_row, to_row
 from jaxmtrl.errors import ConfigError
@@ -51,12 +52,9 @@ def load_instances(path: str | Path, *, source: str = "", require_tests: bool = 
 
 
 def save_instances(path: Path, instances: Iterable[SweInstance]) -> None:
-    """Writes JSON lines: the same bytes for the same instances."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(to_row(instance), ensure_ascii=True) + "\n" for instance in instances]
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text("".join(lines), "ascii")
-    partial.replace(path)
+    """Writes JSON lines: the same bytes for the same instances. Dates, and what else JSON has not, become strings."""
+    lines = [json.dumps(to_row(instance), ensure_ascii=True, default=str) + "\n" for instance in instances]
+    write_whole(path, "".join(lines))
 
 
 def resolve_repo(name: str, repos: Sequence[str]) -> str:
@@ -81,12 +79,12 @@ def _short_forms(repo: str) -> set[str]:
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_dir():
+    if _is_file(path, folder=True):
         files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and not file.name.startswith("."))
         if not files:
             raise ConfigError(str(path), [f"no files in it that end in {', '.join(SUFFIXES)}"])
         return files
-    if not path.is_file():
+    if not _is_file(path):
         raise ConfigError(str(path), ["there is no such file or folder"])
     if path.suffix not in SUFFIXES:
         raise ConfigError(
@@ -95,14 +93,27 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
+def _is_file(path: Path, *, folder: bool = False) -> bool:
+    try:
+        return path.is_dir() if folder else path.is_file()
+    except OSError:  # a name that no file system has
+        return False
+
+
 def _rows(file: Path, mistakes: list[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(place, row) of a file; what is no row becomes a mistake."""
     read = {".jsonl": _json_lines, ".json": _json_list, ".parquet": _parquet}[file.suffix]
-    for place, row in read(file, mistakes):
-        if isinstance(row, Mapping):
-            yield place, row
-        else:
-            mistakes.append(f"{place}: a row must be an object, got {type(row).__name__}")
+    if not file.is_file():  # a pipe would be waited for
+        mistakes.append(f"{file.name}: is a folder, a pipe or a link that leads nowhere; a file of rows was wanted")
+        return
+    try:
+        for place, row in read(file, mistakes):
+            if isinstance(row, Mapping):
+                yield place, row
+            else:
+                mistakes.append(f"{place}: a row must be an object, got {type(row).__name__}")
+    except OSError as err:
+        mistakes.append(f"{file.name}: cannot be read: {err.strerror}")
 
 
 def _json_lines(file: Path, mistakes: list[str]) -> Iterator[tuple[str, Any]]:

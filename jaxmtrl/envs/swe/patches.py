@@ -6,17 +6,23 @@ import difflib
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from jaxmtrl.errors import JaxmtrlError
+from jaxmtrl.errors import EnvironmentFailure, JaxmtrlError
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)", re.DOTALL)
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*)", re.DOTALL | re.ASCII)
+_ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
+_ESCAPES = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\'))
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 class PatchError(JaxmtrlError):
     """A patch that is none, or does not fit the files."""
+
+
+class GitError(EnvironmentFailure):
+    """What git said of what it did not do."""
 
 
 def make_patch(before: Mapping[str, str], after: Mapping[str, str]) -> str:
@@ -46,7 +52,7 @@ def reverse_patch(patch: str) -> str:
     """The diff that undoes `patch`.
 
     Raises:
-        PatchError: it is no unified diff, or has binary files.
+        PatchError: it is no unified diff, copies a file, or has binary files.
     """
     out: list[str] = []
     for kind, lines in _sections(patch):
@@ -61,14 +67,39 @@ def patched_paths(patch: str) -> tuple[str, ...]:
         PatchError: as for `reverse_patch`.
     """
     paths: set[str] = set()
+    header = ""  # of a file that no line of its own names yet, as of empty ones
     for kind, lines in _sections(patch):
         for line in lines if kind == "header" else ():
-            if line.startswith(("--- ", "+++ ")):
-                name = line[4:].rstrip("\n").split("\t")[0]
+            line = line.rstrip("\r\n")
+            if line.startswith("diff --git "):
+                header = line
+            elif line.startswith(("--- ", "+++ ")):
+                name = unquoted(line[4:].split("\t")[0])
                 paths.update({name[2:]} if name.startswith(("a/", "b/")) else ())
-            elif line.startswith(("rename from ", "rename to ")):
-                paths.add(line.split(" ", 2)[2].rstrip("\n"))
+            elif match := re.match("(?:rename from|rename to|copy to) ", line):
+                paths.add(unquoted(line[match.end() :]))
+            elif header and line.startswith(("new file mode ", "deleted file mode ", "new mode ")):
+                paths.update(_same_path(header))
     return tuple(sorted(paths))
+
+
+def _same_path(header: str) -> set[str]:
+    """The path that both names of `diff --git a/PATH b/PATH` have; none where they differ."""
+    names = header.removeprefix("diff --git ")
+    old, new = (unquoted(name.strip()) for name in (names[: len(names) // 2], names[len(names) // 2 :]))
+    return {old[2:]} if old[:2] == "a/" and new[:2] == "b/" and old[2:] == new[2:] else set()
+
+
+def unquoted(name: str) -> str:
+    """A path as git writes it: in quotes, with escapes, where it has letters beyond ASCII."""
+    if len(name) < 2 or name[0] != '"' or name[-1] != '"':
+        return name
+
+    def letter(match: re.Match[bytes]) -> bytes:
+        code = match[1]
+        return bytes([int(code, 8) & 0xFF if len(code) == 3 else _ESCAPES[code[0]]])
+
+    return _ESCAPE.sub(letter, name[1:-1].encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
 def _sections(patch: str) -> Iterator[tuple[str, list[str]]]:
@@ -81,6 +112,8 @@ def _sections(patch: str) -> Iterator[tuple[str, list[str]]]:
         if match is None:
             if lines[at].startswith(("GIT binary patch", "Binary files ")):
                 raise PatchError(f"line {at + 1} of a patch is of a binary file; only text can be patched")
+            if lines[at].startswith("@@ -"):
+                raise PatchError(f"line {at + 1} of a patch begins no hunk as it should: {lines[at][:60]!r}")
             header.append(lines[at])
             at += 1
             continue
@@ -130,6 +163,12 @@ def _reverse_hunk(lines: list[str]) -> list[str]:
 
 
 def _reverse_header(lines: list[str]) -> list[str]:
+    """Files whose contents stay have no hunk, so that the lines of several may stand together."""
+    bounds = [0, *(at for at, line in enumerate(lines) if line.startswith("diff --git ")), len(lines)]
+    return [line for start, end in zip(bounds, bounds[1:]) for line in _reverse_file(lines[start:end])]
+
+
+def _reverse_file(lines: list[str]) -> list[str]:
     swaps = {
         "new file mode ": "deleted file mode ",
         "deleted file mode ": "new file mode ",
@@ -139,9 +178,10 @@ def _reverse_header(lines: list[str]) -> list[str]:
         "rename to ": "rename from ",
     }
     out: list[str] = []
-    renamed = {
-        line.split(" ", 2)[1]: line.split(" ", 2)[2].rstrip("\n") for line in lines if line.startswith("rename ")
-    }
+    if any(line.startswith("copy to ") for line in lines):
+        raise PatchError("a patch that copies a file cannot be turned round; write the copy as a new file")
+    renames = [match for line in lines if (match := re.match("rename (from|to) ([^\r\n]+)", line))]
+    renamed = {match[1]: match[2] for match in renames}
     for line in lines:
         if renamed and line.startswith("diff --git "):
             out.append(f"diff --git a/{renamed.get('to')} b/{renamed.get('from')}\n")
@@ -168,12 +208,30 @@ def apply_patch(folder: Path, patch: str) -> None:
     """
     if not patch.strip():
         return
-    command = ["git", "apply", "--whitespace=nowarn", "-"]
     data = patch if patch.endswith("\n") else patch + "\n"
-    environment = git_environment(folder)
-    done = subprocess.run(command, cwd=folder, env=environment, input=data.encode("utf-8"), capture_output=True)
+    try:
+        run_git(["apply", "--whitespace=nowarn", "-"], folder, git_environment(folder), data.encode("utf-8"))
+    except GitError as err:
+        raise PatchError(f"a patch does not fit: {err}") from err
+
+
+def run_git(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], given: bytes = b"") -> None:
+    """Runs git in a folder.
+
+    Raises:
+        GitError: it did not do what was asked; with its words.
+        EnvironmentFailure: there is no git.
+    """
+    command = ["git", *arguments]
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, input=given, capture_output=True)
+    except FileNotFoundError as err:
+        raise EnvironmentFailure("git is not installed; install it: apt-get install git") from err
     if done.returncode != 0:
-        raise PatchError(f"a patch does not fit: {done.stderr.decode('utf-8', 'replace').strip()[-800:]}")
+        verb = next(word for word in arguments if "=" not in word and word != "-c")
+        raise GitError(
+            done.stderr.decode("utf-8", "replace").strip()[-800:] or f"git {verb} ended with {done.returncode}"
+        )
 
 
 def git_environment(folder: Path) -> dict[str, str]:

@@ -81,7 +81,7 @@ class _Reading:
             self.oddities.add("no_start" if number == 0 else "twice" if event == "start" else "junk")
         if self.exit is not None:
             self.oddities.add("after_finish")
-        if event == "test" and _is_id(line.get("id")) and line.get("outcome") in OUTCOMES:
+        if event == "test" and _is_id(line.get("id")) and _is_outcome(line.get("outcome")):
             self._take_test(line)
         elif event == "collect_error" and isinstance(line.get("id"), str):
             self.errors.append(line["id"][:_MAX_ID])
@@ -136,6 +136,10 @@ def _parse_line(data: bytes) -> Mapping[str, Any]:
 
 def _is_id(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= _MAX_ID
+
+
+def _is_outcome(value: object) -> bool:
+    return isinstance(value, str) and value in OUTCOMES  # a list cannot even be looked for in a set
 
 
 def _number(value: object) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 from jaxmtrl.envs.swe.images import image_name, parse_smith_mirror
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.patches import PatchError, patched_paths, reverse_patch
+from jaxmtrl.envs.swe.row_rules import row_mistakes, told
 
 SOURCES = ("swe-gym", "swe-bench", "swe-smith", "injected", "release")
 _GYM_REPOS = frozenset(
@@ -67,25 +68,22 @@ def parse_row(row: Mapping[str, Any], source: str = "") -> SweInstance:
         if not any(row.get(field) not in (None, "") for field in _TEXTS[name]):
             mistakes.append(f"{_TEXTS[name][0]} is missing")
     if texts["source"] not in ("", *SOURCES):
-        mistakes.append(f"source must be one of {', '.join(SOURCES)}, got {texts['source']!r}")
+        mistakes.append(f"source must be one of {', '.join(SOURCES)}, got {told(texts['source'])}")
     texts["source"] = texts["source"] or source or _source_of(row, texts)
     if texts["source"] == "swe-smith":
         _turn_smith_round(texts, lists, mistakes)
     texts["image"] = texts["image"] or image_name(texts["source"], texts["id"], texts["repo"])
-    if texts["test_patch"] and not lists["test_files"]:
-        lists["test_files"] = list(_paths(texts["test_patch"], "test_patch", mistakes))
-    for name in ("patch", "bug_patch"):
-        _paths(texts[name], name, mistakes)
-    for path in [*lists["test_files"], *lists["hidden_files"]]:
-        if path.startswith("/") or ".." in path.split("/"):
-            mistakes.append(f"{path!r} is no path within the repository")
-    if mistakes:
-        raise RowMistakes(mistakes)
+    patched = {name: _paths(texts[name], name, mistakes) for name in ("patch", "test_patch", "bug_patch")}
+    lists["test_files"] = lists["test_files"] or list(patched["test_patch"])
     texts["repo"] = repo_name(texts["repo"])
     extra = {name: value for name, value in row.items() if name not in _KNOWN}
     tests = {name: tuple(values) for name, values in lists.items()}
     ids = tests["fail_to_pass"] + tests["pass_to_pass"]
-    return SweInstance(**texts, **tests, truncated_ids=any(map(is_truncated, ids)), extra=extra)  # type: ignore[arg-type]
+    instance = SweInstance(**texts, **tests, truncated_ids=any(map(is_truncated, ids)), extra=extra)  # type: ignore[arg-type]
+    mistakes += row_mistakes(instance, patched)
+    if mistakes:
+        raise RowMistakes(list(dict.fromkeys(mistakes)))
+    return instance
 
 
 def to_row(instance: SweInstance) -> dict[str, Any]:
@@ -141,11 +139,11 @@ def _unnested(row: Mapping[str, Any], mistakes: list[str]) -> Mapping[str, Any]:
     if isinstance(inner, str):
         try:
             inner = json.loads(inner)
-        except ValueError:
+        except (ValueError, RecursionError):
             mistakes.append("instance is no JSON")
     if not isinstance(inner, Mapping):
         return row
-    return {**{name: value for name, value in row.items() if name != "instance"}, **inner}
+    return {name: value for name, value in {**row, **inner}.items() if name != "instance"}
 
 
 def _text(row: Mapping[str, Any], names: Sequence[str], mistakes: list[str]) -> str:
@@ -165,7 +163,7 @@ def _list(row: Mapping[str, Any], names: Sequence[str], mistakes: list[str]) -> 
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else []
-        except ValueError:
+        except (ValueError, RecursionError):
             mistakes.append(f"{name} is a string that is no JSON list: {value[:60]!r}")
             return []
     if value is None:
@@ -178,10 +176,13 @@ def _list(row: Mapping[str, Any], names: Sequence[str], mistakes: list[str]) -> 
 
 def _paths(patch: str, name: str, mistakes: list[str]) -> tuple[str, ...]:
     try:
-        return patched_paths(patch)
+        paths = patched_paths(patch)
     except PatchError as err:
         mistakes.append(f"{name}: {err}")
         return ()
+    if patch.strip() and not paths:
+        mistakes.append(f"{name} names no file that it changes, as a diff of git does; it begins with {told(patch)}")
+    return paths
 
 
 def _source_of(row: Mapping[str, Any], texts: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from jaxmtrl.envs.swe.patches import unquoted
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange
 
 _FOLDERS = frozenset({".git", ".hg", ".svn", "__pycache__", ".pytest_cache", ".tox", ".venv", ".eggs"})
@@ -68,12 +69,12 @@ def added_lines(patch: str) -> dict[str, str]:
     path = ""
     for line in patch.split("\n"):
         if line.startswith("+++ "):
-            path = line[4:].split("\t")[0].removeprefix("b/")
+            path = unquoted(line[4:].rstrip("\r").split("\t")[0]).removeprefix("b/")
             found.setdefault(path, [])
         elif line.startswith("+") and path:
             found[path].append(line[1:])
         elif line.startswith("rename to "):
-            found.setdefault(line[len("rename to ") :], [])
+            found.setdefault(unquoted(line[len("rename to ") :]), [])
     return {path: "\n".join(lines) for path, lines in found.items()}
 
 

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 from jaxmtrl.envs.mixing import apportion, interleave
+from jaxmtrl.envs.swe.inject.mutators import KINDS
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import resolve_repo
 from jaxmtrl.errors import ConfigError
@@ -46,9 +47,10 @@ def select(
         share: those whose `place` is in [low, high).
 
     Raises:
-        ConfigError: a repository that no instance has.
+        ConfigError: a repository that no instance has, or a kind that neither they nor `inject` have.
     """
     there = [instance.repo for instance in instances]
+    _must_know(instances, [*kinds, *without_kinds])
     wanted = {resolve_repo(name, there) for name in repos}
     unwanted = {resolve_repo(name, there) for name in without_repos}
     return [
@@ -60,6 +62,14 @@ def select(
         and bug_kind(instance) not in without_kinds
         and share[0] <= place(instance) < share[1]
     ]
+
+
+def _must_know(instances: Sequence[SweInstance], kinds: Sequence[str]) -> None:
+    there = {kind for kind in map(bug_kind, instances) if kind}
+    unknown = [kind for kind in kinds if kind not in {*there, *KINDS, "release"}]
+    if unknown:
+        known = f"the rows have {', '.join(sorted(there))}" if there else "the rows have none"
+        raise ConfigError("kinds", [f"{', '.join(map(repr, unknown))}: no such kind of fault; {known}"])
 
 
 def mix(
@@ -88,7 +98,7 @@ def mix(
     if not weights:
         return drawn[:count]
     there = list(dict.fromkeys(instance.repo for instance in instances))
-    mistakes = list(_weight_mistakes(weights, where, count))
+    mistakes = list(_weight_mistakes(weights, where, count, there))
     if mistakes:
         raise ConfigError("env.options", mistakes)
     assert count is not None
@@ -115,10 +125,19 @@ def _parts(weights: Mapping[str, float], there: Sequence[str]) -> dict[str, floa
     return {repo: weight / whole for repo, weight in found.items()}
 
 
-def _weight_mistakes(weights: Mapping[str, float], where: str, count: int | None) -> Iterator[str]:
+def _weight_mistakes(
+    weights: Mapping[str, float], where: str, count: int | None, there: Sequence[str]
+) -> Iterator[str]:
+    named: dict[str, str] = {}
     for name, weight in weights.items():
         if not (weight >= 0 and math.isfinite(weight)):
             yield f"{where}.weights.{name} must be a number of at least 0, got {weight:g}"
+        repo = resolve_repo(name, there) if name != OTHERS else OTHERS
+        if repo in named:
+            yield f"{where}.weights.{name} and {named[repo]} both mean {repo}; write one of them"
+        named.setdefault(repo, name)
+    if math.isinf(sum(weights.values())):
+        yield f"{where}.weights are too large to be added up; only how they stand to each other counts"
     if not any(weights.values()):
         yield f"{where}.weights are all 0; give at least one repository a weight"
     if count is None:

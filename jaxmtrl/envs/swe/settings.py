@@ -15,12 +15,16 @@ from jaxmtrl.envs.swe.sandbox.api import Limits
 
 _MIB = 1 << 20
 Share = Annotated[float, Field(ge=0, le=1)]
+Place = Annotated[str, Field(min_length=1)]
+Mib = Annotated[int, Field(ge=1, le=1 << 24)]  # more than any machine has: beyond it programs take no number
+MibOfPrograms = Annotated[int, Field(ge=64, le=1 << 24)]
+Seconds = Annotated[float, Field(gt=0, le=1e7)]
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class SplitOptions:
     rows: Annotated[
-        list[str], Field(description="files or folders of rows, in place of env.options.rows; empty: those")
+        list[Place], Field(description="files or folders of rows, in place of env.options.rows; empty: those")
     ] = Field(default_factory=list)
     repos: Annotated[
         list[str], Field(description="only these, as owner/name or either part where that is unique; empty: all")
@@ -48,13 +52,13 @@ class SplitOptions:
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class LimitOptions:
-    processes: Annotated[int, Field(ge=4, description="at once, of an episode")] = 128
-    address_space_mib: Annotated[int, Field(ge=64, description="MiB of one process")] = 4096
-    resident_mib: Annotated[int, Field(ge=64, description="MiB of all processes of an episode together")] = 3072
-    file_size_mib: Annotated[int, Field(ge=1, description="MiB of one file")] = 256
-    workspace_mib: Annotated[int, Field(ge=1, description="MiB of all that an episode writes in its workspace")] = 1024
-    temporary_mib: Annotated[int, Field(ge=1, description="MiB of /tmp, and as much of /dev/shm")] = 256
-    output_mib: Annotated[int, Field(ge=1, description="MiB; a command that writes more is killed")] = 64
+    processes: Annotated[int, Field(ge=16, le=1 << 15, description="at once, of an episode")] = 128
+    address_space_mib: Annotated[MibOfPrograms, Field(description="MiB of one process")] = 4096
+    resident_mib: Annotated[MibOfPrograms, Field(description="MiB of all processes of an episode together")] = 3072
+    file_size_mib: Annotated[Mib, Field(description="MiB of one file")] = 256
+    workspace_mib: Annotated[Mib, Field(description="MiB of all that an episode writes in its workspace")] = 1024
+    temporary_mib: Annotated[Mib, Field(description="MiB of /tmp, and as much of /dev/shm")] = 256
+    output_mib: Annotated[Mib, Field(description="MiB; a command that writes more is killed")] = 64
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -68,7 +72,7 @@ class ObservationOptions:
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class SweOptions:
-    rows: Annotated[list[str], Field(description="files (.jsonl, .json, .parquet) or folders of rows")] = Field(
+    rows: Annotated[list[Place], Field(description="files (.jsonl, .json, .parquet) or folders of rows")] = Field(
         default_factory=list
     )
     source: Annotated[
@@ -82,7 +86,9 @@ class SweOptions:
     cache: Annotated[
         str | None, Field(min_length=1, description="folder of trees and environments; none: the user's cache")
     ] = None
-    cache_gib: Annotated[float, Field(gt=0, description="GiB; what was not used for longest goes beyond it")] = 20.0
+    cache_gib: Annotated[
+        float, Field(gt=0, le=1e6, description="GiB; what was not used for longest goes beyond it")
+    ] = 20.0
     mirrors: Annotated[
         str | None, Field(min_length=1, description="folder of <owner>__<repo>.git, for rows of repositories")
     ] = None
@@ -98,12 +104,13 @@ class SweOptions:
         bool, Field(description="allow backend local, which runs the policy's commands with all your rights")
     ] = False
     max_steps: Annotated[int, Field(ge=1, description="turns of an episode, the last of which is graded")] = 20
-    command_s: Annotated[float, Field(gt=0, description="seconds that a command may take")] = 60.0
+    command_s: Annotated[Seconds, Field(description="seconds that a command may take")] = 60.0
     commands_s: Annotated[
-        float, Field(gt=0, description="seconds of all commands of an episode; then it is graded as it stands")
+        Seconds,
+        Field(description="seconds of all commands of an episode; then it is graded as it stands"),
     ] = 900.0
     tests_s: Annotated[
-        float, Field(gt=0, description="seconds that the tests may take; less than rollout.step_timeout_s")
+        Seconds, Field(description="seconds that the tests may take; less than rollout.step_timeout_s")
     ] = 300.0
     limits: Annotated[LimitOptions, Field(description="of one episode's sandbox")] = Field(default_factory=LimitOptions)
     reward: Annotated[

@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from jaxmtrl.envs.swe.cache import make_folder
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.patches import git_environment
 from jaxmtrl.errors import EnvironmentFailure
@@ -23,6 +25,10 @@ from jaxmtrl.errors import EnvironmentFailure
 _BUILT_FOLDERS = frozenset({"__pycache__", ".eggs", ".tox", ".nox", ".pytest_cache", ".hypothesis", ".mypy_cache"})
 _BUILT_FILES = re.compile(r".*\.(pyc|pyo|orig|rej|whl|egg)|\.coverage(\..*)?|coverage\.xml")
 _DATE = 946684800  # every file's time: the first of January 2000
+
+
+# Of an archive that was cut short or changed; OSError: gzip, lzma
+ARCHIVE_ERRORS = (tarfile.TarError, EOFError, OSError, zlib.error, ValueError)
 
 
 class SourceError(EnvironmentFailure):
@@ -45,7 +51,8 @@ def extract_source(instance: SweInstance, folder: Path, *, archives: Path, mirro
         found = file_hash(archive)
         if instance.base and found != instance.base:
             raise SourceError(
-                f"{archive} has the sha256 {found}, but the row {instance.id} was made of {instance.base}"
+                f"{archive} has the sha256 {found}, but the row {instance.id} was made of {instance.base}; if it is "
+                "damaged, remove it, and it is fetched again"
             )
         unpack_archive(archive, folder)
     else:
@@ -64,7 +71,7 @@ def fetch_archive(name: str, version: str, archives: Path) -> Path:
         ]
         if found:
             return found[0]
-    archives.mkdir(parents=True, exist_ok=True)
+    make_folder(archives)
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=archives) as partial:
         wanted = f"{name}=={version}" if version else name
         options = ["--no-deps", "--no-binary", ":all:", "--disable-pip-version-check", "--quiet", "--dest", partial]
@@ -100,8 +107,8 @@ def unpack_archive(archive: Path, folder: Path) -> None:
     try:
         with tarfile.open(archive) as tar:
             _unpack(tar, folder)
-    except (tarfile.TarError, EOFError, OSError) as err:
-        raise SourceError(f"{archive} cannot be unpacked: {err}") from err
+    except ARCHIVE_ERRORS as err:
+        raise damaged(archive, err) from err
     tops = [path for path in folder.iterdir() if path.is_dir()]
     if len(tops) == 1 and not any(path.is_file() for path in folder.iterdir()):
         top = tops[0].rename(folder / ".top-of-the-archive")
@@ -112,6 +119,14 @@ def unpack_archive(archive: Path, folder: Path) -> None:
         if path.is_dir() and not path.is_symlink() and not (path / "__init__.py").exists():
             shutil.rmtree(path)
     clean_tree(folder)
+
+
+def damaged(archive: Path, err: Exception) -> SourceError:
+    """What to say of an archive that cannot be read."""
+    words = str(err).strip().partition("\n")[0] or type(err).__name__
+    of_the_machine = isinstance(err, OSError) and err.errno is not None  # such as a full disk
+    cure = "mend that" if of_the_machine else "remove it, and it is fetched again"
+    return SourceError(f"{archive} cannot be unpacked: {words}; {cure}")
 
 
 def clean_tree(folder: Path) -> None:
@@ -150,6 +165,9 @@ def _export_mirror(instance: SweInstance, folder: Path, mirrors: Path | None) ->
                     _unpack(tar, folder)
             except tarfile.TarError:
                 git.kill()
+            except OSError:
+                git.kill()
+                raise
         if git.returncode != 0:
             words.seek(0)
             said = words.read().decode("utf-8", "replace").strip()[-400:]

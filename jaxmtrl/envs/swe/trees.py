@@ -9,19 +9,18 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from jaxmtrl.envs.swe.cache import FolderCache, default_folder
 from jaxmtrl.envs.swe.instance import SweInstance
-from jaxmtrl.envs.swe.patches import apply_patch, git_environment, patched_paths
+from jaxmtrl.envs.swe.patches import PatchError, apply_patch, git_environment, patched_paths, run_git
 from jaxmtrl.envs.swe.rows import row_hash
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange
 from jaxmtrl.envs.swe.sandbox.owner import hand_over
-from jaxmtrl.envs.swe.sources import clean_tree, extract_source
+from jaxmtrl.envs.swe.sources import SourceError, clean_tree, extract_source
 from jaxmtrl.envs.swe.venvs import find_venv, make_venv, venv_key
 
 _FORMAT = "1"  # of what is in the cache; another one makes everything anew
@@ -101,10 +100,10 @@ class TreeCache:
             with tempfile.TemporaryDirectory() as scratch:
                 full = Path(scratch)
                 self._extract(instance, full)
-                apply_patch(full, instance.test_patch)
+                _patch(full, instance, "test_patch")
                 copy_files(full, into, [path for path in instance.test_files if (full / path).is_file()])
 
-        return self._read("tests", instance, make)
+        return self._read("tests", instance, make)[0]
 
     def gold(self, instance: SweInstance) -> ChangeSet:
         """What solves it, as an episode's changes; only ever for checks of the instance itself."""
@@ -113,13 +112,14 @@ class TreeCache:
             with tempfile.TemporaryDirectory() as scratch:
                 full = Path(scratch)
                 self._extract(instance, full)
-                apply_patch(full, instance.bug_patch)
-                apply_patch(full, instance.patch)
-                copy_files(full, into, [path for path in paths if (full / path).is_file()])
+                _patch(full, instance, "bug_patch")
+                _patch(full, instance, "patch")
+                copy_files(full, into, [path for path in paths if os.path.lexists(full / path)])
 
         paths = patched_paths(instance.patch)
-        files = self._read("gold", instance, make)
-        return ChangeSet(files=tuple(FileChange(path=path, content=files.get(path)) for path in paths))
+        files, others = self._read("gold", instance, make)
+        changes = [FileChange(path=path, content=files.get(path)) for path in paths if path not in others]
+        return ChangeSet(files=tuple(changes), dropped=tuple(path for path in paths if path in others))
 
     @contextmanager
     def _holding(self, instance: SweInstance) -> Iterator[list[tuple[str, str]]]:
@@ -150,13 +150,15 @@ class TreeCache:
         held.append((kind, key))
         return place
 
-    def _read(self, kind: str, instance: SweInstance, make) -> dict[str, bytes]:
+    def _read(self, kind: str, instance: SweInstance, make) -> tuple[dict[str, bytes], set[str]]:
+        """The plain files of an entry, and the paths of its links."""
         held: list[tuple[str, str]] = []
         folder = self._get(held, kind, row_hash(instance), make)
-        plain = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
-        files = {str(path.relative_to(folder)): path.read_bytes() for path in plain}
+        places = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
+        links = {path for path, place in places.items() if place.is_symlink()}
+        files = {path: place.read_bytes() for path, place in places.items() if path not in links and place.is_file()}
         self._cache.release(*held[0])
-        return files
+        return files, links
 
     def _extract(self, instance: SweInstance, folder: Path) -> None:
         extract_source(instance, folder, archives=self.archives, mirrors=self.mirrors)
@@ -167,8 +169,7 @@ class TreeCache:
     def _make_clean(self, instance: SweInstance, into: Path) -> None:
         """What all faults of a package share: its files without its tests."""
         self._extract(instance, into)
-        for path in _tests(instance):
-            (into / path).unlink(missing_ok=True)
+        _take_out(into, instance, _tests(instance))
         self._hand_over(into)
 
     def _make_layer(self, instance: SweInstance, into: Path) -> None:
@@ -189,9 +190,8 @@ class TreeCache:
         self._hand_over(into)
 
     def _set_fault(self, instance: SweInstance, folder: Path) -> None:
-        apply_patch(folder, instance.bug_patch)
-        for path in instance.hidden_files:
-            (folder / path).unlink(missing_ok=True)
+        _patch(folder, instance, "bug_patch")
+        _take_out(folder, instance, instance.hidden_files)
         clean_tree(folder)
 
     @staticmethod
@@ -223,7 +223,7 @@ def commit_anew(folder: Path, git_folder: Path) -> None:
     settings = ["core.logAllRefUpdates=false", "gc.auto=0", "core.autocrlf=false", "commit.gpgsign=false"]
     options = [word for setting in settings for word in ("-c", setting)]
     for command in commands:
-        subprocess.run(["git", *options, *command], cwd=folder, env=environment, check=True, capture_output=True)
+        run_git([*options, *command], folder, environment)
     (git_folder / "COMMIT_EDITMSG").unlink(missing_ok=True)
     config = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tcheckStat = minimal\n"
     (git_folder / "config").write_text(
@@ -234,9 +234,26 @@ def commit_anew(folder: Path, git_folder: Path) -> None:
 _SIGNATURE = {"NAME": "base", "EMAIL": "base@localhost", "DATE": "2000-01-01T00:00:00+0000"}
 
 
-def copy_files(source: Path, target: Path, paths: Sequence[str]) -> None:
+def _patch(folder: Path, instance: SweInstance, field: str) -> None:
+    try:
+        apply_patch(folder, getattr(instance, field))
+    except PatchError as err:
+        raise PatchError(f"{field} of {instance.id}: {err}") from err
+
+
+def _take_out(folder: Path, instance: SweInstance, paths: Iterable[str]) -> None:
     for path in paths:
-        if (source / path).exists():
+        try:
+            (folder / path).unlink(missing_ok=True)
+        except (IsADirectoryError, NotADirectoryError) as err:
+            told = f"{instance.id}: {path}, of its test_files or hidden_files, is a folder or lies below a file"
+            raise SourceError(f"{told}; name files") from err
+
+
+def copy_files(source: Path, target: Path, paths: Sequence[str]) -> None:
+    """Files and links among `paths`; folders, as of submodules, are left out."""
+    for path in paths:
+        if (source / path).is_symlink() or (source / path).is_file():
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / path, target / path, follow_symlinks=False)
 

@@ -14,11 +14,12 @@ import math
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from jaxmtrl.envs.swe import canary, grade, report, screen
+from jaxmtrl.envs.swe.command_line import ended, named, positive, threads
+from jaxmtrl.envs.swe.files import must_take_files, write_whole
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import load_instances, save_instances
 from jaxmtrl.envs.swe.preparing import Preparer
@@ -27,9 +28,10 @@ from jaxmtrl.envs.swe.sandbox.api import Backend, Base, Limits
 from jaxmtrl.envs.swe.sandbox.choice import NAMES, choose
 from jaxmtrl.envs.swe.trees import TreeCache
 from jaxmtrl.envs.swe.venvs import site_packages, venv_key
-from jaxmtrl.errors import JaxmtrlError, SandboxFailure
+from jaxmtrl.errors import ConfigError, JaxmtrlError, SandboxFailure
 
 TIMES = 2  # that each of it is proved
+_MACHINE, _NOT_LAID_OUT = "the machine", "it cannot be laid out"
 _SHOWN = 3  # tests that a verdict names
 _GRADER = (
     grade.__file__,
@@ -51,8 +53,8 @@ class Verdict:
 
     @property
     def lasting(self) -> bool:
-        """Whether it may be kept: what the machine failed at is tried again."""
-        return not self.why.startswith("the machine")
+        """Whether it may be kept: what the machine failed at, or a network that is gone, is tried again."""
+        return not self.why.startswith((_MACHINE, _NOT_LAID_OUT))
 
 
 def prove(backend: Backend, cache: TreeCache, instance: SweInstance, *, limits: Limits, tests_s: float) -> Verdict:
@@ -72,9 +74,9 @@ def prove(backend: Backend, cache: TreeCache, instance: SweInstance, *, limits: 
         finally:
             cache.release(instance)
     except SandboxFailure as err:
-        return Verdict(valid=False, why=f"the machine failed: {err}")
+        return Verdict(valid=False, why=f"{_MACHINE} failed: {err}")
     except JaxmtrlError as err:
-        return Verdict(valid=False, why=f"it cannot be laid out: {err}")
+        return Verdict(valid=False, why=f"{_NOT_LAID_OUT}: {err}")
 
 
 def _proved(
@@ -153,10 +155,7 @@ class Verdicts:
             return None
 
     def write(self, place: Path, verdict: Verdict) -> None:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        partial = place.with_suffix(".partial")
-        partial.write_text(json.dumps(dataclasses.asdict(verdict)), "utf-8")
-        partial.replace(place)
+        write_whole(place, json.dumps(dataclasses.asdict(verdict)))
 
 
 def environment_hash(instance: SweInstance, base: Base) -> str:
@@ -178,7 +177,7 @@ def judge(
         try:
             base = cache.base(instance)
         except JaxmtrlError as err:
-            return Verdict(valid=False, why=f"it cannot be laid out: {err}")
+            return Verdict(valid=False, why=f"{_NOT_LAID_OUT}: {err}")
         place = verdicts.place(instance, base)
         known = verdicts.read(place)
         if known is None:
@@ -188,14 +187,17 @@ def judge(
         cache.release(instance)
         return known
 
-    with ThreadPoolExecutor(jobs) as pool:
+    with threads(jobs) as pool:
         yield from zip(instances, pool.map(one, instances))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Writes valid.jsonl and rejected.jsonl; 1 where no row is valid."""
     options = _parser().parse_args(arguments)
+    if options.rows.resolve() == options.out.resolve():
+        raise ConfigError("the command line", [f"--out {options.out} is read as rows too; name another folder"])
     instances = load_instances(options.rows)
+    must_take_files(options.out, "--out")
     cache = TreeCache(options.cache, mirrors=options.mirrors, venvs=options.venvs)
     images = cache.mirrors is None and any(i.image and i.source not in ("injected", "release") for i in instances)
     backend = choose(options.backend, unsafe=options.unsafe, images=images)
@@ -214,13 +216,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m jaxmtrl.envs.swe.validate", description=__doc__)
     add = parser.add_argument
-    add("rows", type=Path, help="file or folder of rows")
-    add("--out", type=Path, required=True, help="folder for valid.jsonl and rejected.jsonl")
-    add("--tests-s", type=float, default=600.0, help="the most that one run of a row's tests may take, in seconds")
-    add("--jobs", type=int, default=1, help="rows at a time")
-    add("--mirrors", type=Path, help="folder of <owner>__<repo>.git")
-    add("--venvs", type=Path, help="folder of <owner>__<repo>__<version>")
-    add("--cache", type=Path, help="folder for trees, environments and verdicts")
+    add("rows", type=named, help="file or folder of rows")
+    add("--out", type=named, required=True, help="folder for valid.jsonl and rejected.jsonl")
+    add(
+        "--tests-s",
+        type=positive(float),
+        default=600.0,
+        help="the most that one run of a row's tests may take, in seconds",
+    )
+    add("--jobs", type=positive(int), default=1, help="rows at a time")
+    add("--mirrors", type=named, help="folder of <owner>__<repo>.git")
+    add("--venvs", type=named, help="folder of <owner>__<repo>__<version>")
+    add("--cache", type=named, help="folder for trees, environments and verdicts")
     add("--backend", choices=NAMES, default="auto")
     add(
         "--unsafe",
@@ -231,7 +238,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(run())
-    except JaxmtrlError as err:
-        sys.exit(f"error: {err}")
+    kept = "what was proved is kept, and the same command goes on from there; nothing was written to --out"
+    sys.exit(ended(run, interrupted=kept))

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxmtrl.envs.swe.instance import SweInstance
+from jaxmtrl.envs.swe.row_rules import OURS
 from jaxmtrl.envs.swe.sandbox.api import VENV, WORKDIR
-from jaxmtrl.envs.swe.sources import SourceError, plain_name
+from jaxmtrl.envs.swe.sources import ARCHIVE_ERRORS, SourceError, damaged, plain_name
 from jaxmtrl.errors import EnvironmentFailure
 
 
@@ -27,8 +28,8 @@ class VenvError(EnvironmentFailure):
 
 def venv_key(instance: SweInstance) -> str:
     """Equal for instances of one environment; "" for rows that do not say what theirs holds."""
-    if "requirements" not in instance.extra:
-        return ""
+    if instance.source not in OURS or instance.extra.get("requirements") is None:
+        return ""  # others mean other things by that field
     words = [
         instance.repo,
         instance.version,
@@ -125,10 +126,13 @@ def find_venv(instance: SweInstance, venvs: Path | None) -> Path | None:
 
 def read_metadata(archive: Path) -> dict[str, list[str]]:
     """Fields of the PKG-INFO at the archive's top, lower-case, each with its values."""
-    with tarfile.open(archive) as tar:
-        names = [name for name in tar.getnames() if re.fullmatch(r"[^/]+/PKG-INFO", name)]
-        member = tar.extractfile(names[0]) if names else None
-        text = member.read().decode("utf-8", "replace") if member else ""
+    try:
+        with tarfile.open(archive) as tar:
+            names = [name for name in tar.getnames() if re.fullmatch(r"[^/]+/PKG-INFO", name)]
+            member = tar.extractfile(names[0]) if names else None
+            text = member.read().decode("utf-8", "replace") if member else ""
+    except ARCHIVE_ERRORS as err:
+        raise damaged(archive, err) from err
     fields: dict[str, list[str]] = {}
     for line in text.split("\n\n")[0].splitlines():
         match = re.match(r"([A-Za-z-]+): (.*)", line)

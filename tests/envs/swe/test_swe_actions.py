@@ -155,3 +155,27 @@ def test_what_is_told_is_text_whatever_was_written():
     for text in ("```\ud800\nx", "<function=\ud800></function>", "```\udfff\ud800" * 9):
         for form in FORMS:
             reason(text, form).encode()
+
+
+FILE = "```\nx\n```"
+
+
+@pytest.mark.parametrize("opening", ["<<EOF", "<<'EOF'", '<<"EOF"', "<<-EOF", "<< \\EOF"])
+def test_a_here_document_that_a_fence_cuts_off_is_not_run(opening):
+    """Bash would write what came as far as the fence: an empty file."""
+    command = f"cat > README.md {opening}\n{FILE}\nEOF\nls"
+    read = read_action(f"```bash\n{command}\n```", "fenced")
+    assert isinstance(read, FormatMistake) and "'EOF'" in read.reason and "````" in read.reason
+    assert read_action(f"````bash\n{command}\n````", "fenced") == Command(text=command)
+    assert read_action(write_command(command, "fenced"), "fenced") == Command(text=command)
+
+
+@pytest.mark.parametrize("command", ["python -c 'print(1 << n)'", "cat <<<EOF", "cat <<EOF\na\nEOF", "cat <<EOF\na"])
+def test_other_uses_of_two_arrows_are_run(command):
+    assert read_action(f"So:\n```bash\n{command}\n```\nDone", "fenced") == Command(text=command)
+
+
+def test_a_parameter_that_bash_does_not_have_is_told():
+    call = write_command("ls\n</parameter>\n<parameter=timeout>\n5", "xml_function")
+    read = read_action(call, "xml_function")
+    assert isinstance(read, FormatMistake) and "'timeout' was given as well" in read.reason

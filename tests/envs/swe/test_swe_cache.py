@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from jaxmtrl.envs.swe.cache import FolderCache
+from jaxmtrl.envs.swe.cache import CacheError, FolderCache
+from jaxmtrl.envs.swe.files import write_whole
 
 
 def write(folder, size=4096):
@@ -95,3 +96,60 @@ def test_an_entry_is_held_until_each_use_has_let_go(tmp_path):
     cache.release("a", "k")
     cache.sweep()
     assert not (tmp_path / "a" / "k").exists()
+
+
+def test_an_entry_whose_files_somebody_removed_is_made_anew(tmp_path):
+    cache = FolderCache(tmp_path, 1 << 30)
+    cache.get("a", "k", write)
+    cache.release("a", "k")
+    (tmp_path / "a" / "k" / "files" / "file").unlink()
+    (tmp_path / "a" / "k" / "files").rmdir()
+    assert (cache.get("a", "k", write) / "file").exists()
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "/proc/jaxmtrl", "nul\0"])
+def test_a_folder_that_cannot_be_written_to_is_told_with_the_option_that_names_another(tmp_path, name):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(CacheError, match="cannot be written to: .*env.options.cache, or --cache"):
+        FolderCache(tmp_path / name, 1 << 30).get("a", "k", write)
+
+
+def test_what_killed_processes_left_is_removed_after_a_day(tmp_path):
+    cache = FolderCache(tmp_path, 1 << 30)
+    (tmp_path / "a" / ".making-old").mkdir(parents=True)
+    (tmp_path / "archives" / ".fetching-old").mkdir(parents=True)
+    (tmp_path / "archives" / ".fetching-new").mkdir()
+    (tmp_path / "verdicts").mkdir()
+    (tmp_path / "verdicts" / ".x.json.1.partial").write_text("x")
+    for path in (
+        tmp_path / "a" / ".making-old",
+        tmp_path / "archives" / ".fetching-old",
+        *tmp_path.glob("verdicts/.*"),
+    ):
+        os.utime(path, (time.time() - 2 * 24 * 3600,) * 2)
+    cache.sweep()
+    assert [path.name for path in tmp_path.glob("*/.*")] == [".fetching-new"]
+
+
+def test_many_write_one_file_and_it_is_always_whole(tmp_path):
+    threads = [
+        threading.Thread(target=lambda n=n: [write_whole(tmp_path / "x" / "f", f"{n}" * 9999) for _ in range(20)])
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        if (tmp_path / "x" / "f").exists():
+            assert len((tmp_path / "x" / "f").read_text()) == 9999
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["f"]
+    assert (tmp_path / "x" / "f").stat().st_mode & 0o777 == 0o644
+
+
+def test_an_entry_that_vanishes_while_it_is_in_use_is_told_and_not_waited_for(tmp_path):
+    cache = FolderCache(tmp_path, 1 << 30)
+    cache.get("a", "k", write)
+    (tmp_path / "a" / "k" / "made.json").unlink()
+    with pytest.raises(CacheError, match="removed while it was in use"):
+        cache.get("a", "k", write)
+    cache.release("a", "k")
+    assert (cache.get("a", "k", write) / "file").exists()

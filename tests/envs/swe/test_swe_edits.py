@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 
 import pytest
@@ -95,11 +97,71 @@ def test_python_that_no_longer_parses_is_told(path):
     assert "WARNING" in told and path.read_text().startswith("def f(x:\n")
 
 
+def test_what_python_thinks_of_other_lines_is_not_told(path, recwarn):
+    path.write_text(FILE + 'SAID = "x" is 1\n')
+    assert "Warning" not in edit_tool.edit(str(path), hunk("def f(x):\n", "def f(y):\n"))
+    assert not recwarn.list
+
+
 def test_line_ends_and_bytes_that_are_no_text_stay(tmp_path):
     made = tmp_path / "a.txt"
     made.write_bytes(b"one\r\ntwo\xff\r\nthree\r\n")
     edit_tool.edit(str(made), hunk("one\n", "1\n"))
     assert made.read_bytes() == b"1\r\ntwo\xff\r\nthree\r\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "result"),
+    [
+        (b"a\r\nb\nc\r\n", "b\n", "x\n", b"a\r\nx\nc\r\n"),  # ends of other lines stay, whatever they are
+        (b"a\r\nb\nc\r\n", "c\n", "x\ny\n", b"a\r\nb\nx\r\ny\r\n"),
+        (b"a\nb\r\n", "a\nb\n", "c\n", b"c\n"),
+        (b"a\nb", "b\n", "c\nd\n", b"a\nc\nd"),  # no end of the last line stays none
+        (b"a\r\nb", "a\n", "", b"b"),
+        (b"a\nb", "b\n", "", b"a\n"),
+        (b"a", "a\n", "b\n", b"b"),
+        (b"a\n", "a\n", "", b""),
+        (b"\n\n", "", "x\n", b"x\n"),
+        (b" \r\n", "", "x\ny\n", b"x\r\ny\r\n"),
+        (b"a\rb\n", "a\rb\n", "c\n", b"c\n"),
+        (b"\xef\xbb\xbfa\nb\n", "b\n", "c\n", b"\xef\xbb\xbfa\nc\n"),
+        (b"\x00\xff\nb\n", "b\n", "c\n", b"\x00\xff\nc\n"),
+    ],
+)
+def test_every_line_keeps_its_end(tmp_path, content, old, new, result):
+    made = tmp_path / "a.txt"
+    made.write_bytes(content)
+    edit_tool.edit(str(made), hunk(old, new))
+    assert made.read_bytes() == result
+
+
+@pytest.mark.parametrize("old, new", [("Title\n", "====\nNew\n====\n"), ("def f(x):\n", "<<<<\nb\n")])
+def test_a_mark_that_may_be_a_line_is_refused(path, old, new):
+    assert "make all three marks longer" in refusal(path, hunk(old, new))
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(path):
+    path.chmod(0o750)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            edit_tool.edit(str(path), hunk("def f(x):\n", "def f(x):\n" + "    pass\n" * 99))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == FILE and [file.name for file in path.parent.iterdir()] == ["a.py"]
+    edit_tool.edit(str(path), hunk("def f(x):\n", "def f(y):\n"))
+    assert path.stat().st_mode & 0o777 == 0o750
+
+
+def test_what_is_no_file_is_refused_and_a_link_leads_to_its_file(path, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in (str(tmp_path / "pipe"), "/dev/zero"):
+        with pytest.raises(edit_tool.Refused, match="no ordinary file"):
+            edit_tool.edit(name, hunk("a\n", "b\n"))
+    (tmp_path / "link").symlink_to("a.py")
+    edit_tool.edit(str(tmp_path / "link"), hunk("def f(x):\n", "def f(y):\n"))
+    assert (tmp_path / "link").is_symlink() and path.read_text().startswith("def f(y)")
 
 
 def run(command: str, folder) -> subprocess.CompletedProcess:

@@ -19,7 +19,7 @@ from jaxmtrl.envs.swe import make
 from jaxmtrl.envs.swe.actions import write_command, write_submit
 from jaxmtrl.envs.swe.loading import save_instances
 from jaxmtrl.envs.swe.patches import make_patch, reverse_patch
-from jaxmtrl.errors import ConfigError
+from jaxmtrl.errors import ConfigError, JaxmtrlError
 from jaxmtrl.rewards.order import order_mistakes
 from jaxmtrl.rewards.recipe import Recipe
 from jaxmtrl.rewards.scored import ScoredEnvironment
@@ -218,3 +218,44 @@ def test_instances_are_read_again_by_workers_in_other_folders(options, tmp_path,
     environment = make(options)
     monkeypatch.chdir(tmp_path)
     assert environment.split("train").tasks
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"rows": [""]}, r"rows\[0\]: got \"\""),
+        ({"cache_gib": 1e300}, "cache_gib: got"),
+        ({"command_s": float("inf")}, "command_s: got Infinity"),
+        ({"limits": {"processes": 4}}, "processes: got 4, wanted integer >= 16"),
+        ({"limits": {"file_size_mib": 10**30}}, "file_size_mib: got 1000"),
+    ],
+)
+def test_numbers_that_no_machine_takes_are_refused(options, changed, words):
+    with pytest.raises(ConfigError, match=words):
+        make({**options, **changed})
+
+
+def test_the_mistakes_of_all_files_and_of_all_splits_come_at_once(options, tmp_path):
+    (tmp_path / "bad.jsonl").write_text("{}")
+    with pytest.raises(ConfigError) as caught:
+        make({**options, "rows": ["/none/a.jsonl", str(tmp_path / "bad.jsonl")]}).split("train")
+    told = "\n".join(caught.value.mistakes)
+    assert "/none/a.jsonl: there is no such file" in told and "bad.jsonl: bad.jsonl line 1: repo is missing" in told
+    with pytest.raises(ConfigError) as caught:
+        make({**options, "splits": {"train": {"repos": ["x"]}, "heldout": {"kinds": ["y"]}}}).split("train")
+    told = "\n".join(caught.value.mistakes)
+    assert "splits.train: 'x' is none of" in told and "splits.heldout: 'y': no such kind" in told
+
+
+@in_a_sandbox
+def test_what_would_fail_every_episode_is_told_while_preparing(options, tmp_path):
+    (tmp_path / "file").write_text("x")
+    wrong = {**options, "splits": {"train": {}}}
+    for changed, words in (
+        ({"quarantine": str(tmp_path / "file")}, "env.options.quarantine .*file: File exists"),
+        ({"command_s": 1e-9}, "`ls | cat` ended with timeout: .*give more by env.options"),
+        ({"cache": str(tmp_path / "file")}, "env.options.cache"),
+    ):
+        environment = make({**wrong, **changed})
+        with pytest.raises(JaxmtrlError, match=words):
+            environment.prepare(environment.split("train").tasks[:1], lambda done, total: None)

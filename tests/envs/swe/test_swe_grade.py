@@ -211,6 +211,11 @@ CHEATS = {  # code in the package, the status it must come to
         "try: os.mkfifo(p + '2'); os.rename(p + '2', p)\nexcept OSError: pass\n",
         {"tampered"},  # the report was read all the same
     ),
+    "outcomes that are no words": (
+        f'try: open({REPORT}, \'a\').write(\'{{"event": "test", "id": "a", "outcome": []}}\\n\')\n'
+        "except OSError: pass\n",
+        {"no_report"},
+    ),
     "kills itself": ("os.kill(os.getpid(), 9)\n", {"runner_died"}),
 }
 

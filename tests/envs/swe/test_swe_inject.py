@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny_package import CODE, write_archive
 
-from jaxmtrl.envs.swe.inject.bench import Bench, Job
+from jaxmtrl.envs.swe.inject.bench import Bench, Job, _tests_by_line
 from jaxmtrl.envs.swe.inject.build import fault_row
 from jaxmtrl.envs.swe.inject.command import run
 from jaxmtrl.envs.swe.inject.package import Package, is_test
@@ -95,6 +95,12 @@ def test_a_fault_that_tests_see_becomes_a_row_that_its_patch_mends(tiny, tmp_pat
     assert (mended / "tiny" / "core.py").read_text() != CODE
     apply_patch(mended, row.patch)
     assert (mended / "tiny" / "core.py").read_text() == CODE
+
+
+@pytest.mark.parametrize("data", [b"", b'{"tests": ["a"', b"[]", b'{"tests": [], "files": {"a": {"1": [0]}}}', b"\xff"])
+def test_a_coverage_file_that_was_not_written_whole_is_none(data):
+    assert _tests_by_line(data) == {}
+    assert _tests_by_line(b'{"tests": ["a"], "files": {"b.py": {"1": [0]}}}') == {"b.py": {1: ["a"]}}
 
 
 @pytest.mark.slow

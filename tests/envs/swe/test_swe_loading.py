@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import sys
 
 import pytest
 
 from jaxmtrl.envs.swe.loading import load_instances, resolve_repo, save_instances
+from jaxmtrl.envs.swe.rows import parse_row, row_hash
 from jaxmtrl.errors import ConfigError
 
 
@@ -63,6 +66,13 @@ def test_instances_are_saved_as_the_same_bytes(tmp_path):
     assert load_instances(tmp_path / "y.jsonl") == instances
     save_instances(tmp_path / "z.jsonl", load_instances(tmp_path / "y.jsonl"))
     assert (tmp_path / "y.jsonl").read_bytes() == (tmp_path / "z.jsonl").read_bytes()
+
+
+def test_what_only_parquet_has_is_saved_as_words(tmp_path):
+    dated = parse_row(row(1, created_at=datetime.datetime(2020, 1, 1), size=decimal.Decimal("1.5"), digest=b"\xff"))
+    save_instances(tmp_path / "x.jsonl", [dated])
+    (again,) = load_instances(tmp_path / "x.jsonl")
+    assert again.extra["created_at"] == "2020-01-01 00:00:00" and row_hash(again) == row_hash(dated)
 
 
 def test_parquet_is_read_where_pyarrow_is(tmp_path):

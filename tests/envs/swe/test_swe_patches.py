@@ -43,24 +43,29 @@ def test_what_looks_like_a_header_within_a_hunk_is_a_line():
     assert reverse_patch(patch) == make_patch({"a": "++ a/x\nkeep\n"}, {"a": "-- b/x\nkeep\n"})
 
 
-def test_gits_own_diffs_with_renames_and_modes_turn_round(tmp_path):
+def committed(folder, files):
+    """git in a repository of these files."""
+
     def git(*arguments):
-        settings = ["-c", "user.name=x", "-c", "user.email=x"]
-        return subprocess.run(
-            ["git", *settings, *arguments], cwd=tmp_path, check=True, capture_output=True
-        ).stdout.decode()
+        command = ["git", "-c", "user.name=x", "-c", "user.email=x", *arguments]
+        return subprocess.run(command, cwd=folder, check=True, capture_output=True).stdout.decode()
 
     git("init", "-q")
-    old = "".join(f"line {number}\n" for number in range(20))
-    write(tmp_path, {"old.py": old, "run.sh": "x\n"})
+    write(folder, files)
     git("add", "-A")
     git("commit", "-qm", "a")
+    return git
+
+
+def test_gits_own_diffs_with_renames_and_modes_turn_round(tmp_path):
+    old = "".join(f"line {number}\n" for number in range(20))
+    git = committed(tmp_path, {"old.py": old, "run.sh": "x\n"})
     (tmp_path / "old.py").unlink()
     write(tmp_path, {"new.py": old.replace("line 7", "line seven")})
     (tmp_path / "run.sh").chmod(0o755)
     git("add", "-A")
     patch = git("diff", "--cached", "-M")
-    assert "rename from" in patch and patched_paths(patch) == ("new.py", "old.py")
+    assert "rename from" in patch and patched_paths(patch) == ("new.py", "old.py", "run.sh")
     git("commit", "-qm", "b")
     (tmp_path / ".git").rename(tmp_path.parent / f"{tmp_path.name}.git")
     apply_patch(tmp_path, reverse_patch(patch))
@@ -106,3 +111,81 @@ def test_a_patch_is_applied_below_another_repository_too(tmp_path):
     write(folder, BEFORE)
     apply_patch(folder, make_patch(BEFORE, AFTER))
     assert read(folder) == AFTER
+
+
+def test_paths_of_every_kind_of_change_that_git_tells(tmp_path):
+    git = committed(tmp_path, {"old": "a\nb\nc\n", "mod e": "x\n", "naïve.py": "1\n", "copied": "d\ne\nf\n"})
+    write(tmp_path, {"naïve.py": "2\n", "sub/__init__.py": "", "copy": "d\ne\nf\n", "copied": "d\ne\nf\ng\n"})
+    (tmp_path / "mod e").chmod(0o755)
+    (tmp_path / "old").rename(tmp_path / "new")
+    git("add", "-A")
+    names = ("copied", "copy", "mod e", "naïve.py", "new", "old", "sub/__init__.py")
+    patch = git("diff", "--cached", "-M")
+    assert "rename to" in patch and '"b/na\\303' in patch
+    assert patched_paths(patch) == patched_paths(patch.replace("\n", "\r\n")) == names
+    copying = git("diff", "--cached", "-C")
+    assert "copy to" in copying and patched_paths(copying) == names
+    with pytest.raises(PatchError, match="copies a file"):
+        reverse_patch(copying)
+
+
+PIECES = (
+    *(
+        "diff --git a/x b/x",
+        "diff --git ",
+        "--- a/x",
+        "--- ",
+        "+++ b/x",
+        "+++",
+        "@@ -1 +1 @@",
+        "@@ -0,0 +1 @@",
+        "@@ -x @@",
+    ),
+    *(
+        "-a",
+        "+b",
+        " c",
+        "",
+        "\\",
+        "rename from x",
+        "rename to y",
+        "rename from",
+        "rename ",
+        "copy to y",
+        "copy to",
+        "\r",
+    ),
+    *(
+        "new file mode 100644",
+        "deleted file mode",
+        "old mode 1",
+        '--- "a/\\303"',
+        '+++ "b/x',
+        'rename to "a\\"b"',
+        "Binary files",
+    ),
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8))
+def test_what_is_no_patch_is_refused_or_has_paths_and_nothing_else_happens(pieces):
+    for read in (patched_paths, reverse_patch):
+        try:
+            read("\n".join(pieces))
+        except PatchError:
+            continue
+
+
+def test_files_without_hunks_turn_round_each_for_itself(tmp_path):
+    git = committed(tmp_path, {"a": "a\nb\nc\n", "c": "d\ne\nf\n", "y": "1\n", "z.sh": "x\n"})
+    before = git("rev-parse", "HEAD^{tree}")
+    for old, new in (("a", "b"), ("c", "d")):
+        (tmp_path / old).rename(tmp_path / new)
+    (tmp_path / "z.sh").chmod(0o755)
+    write(tmp_path, {"e": ""})
+    git("add", "-A")
+    patch = git("diff", "--cached", "-M")
+    assert patched_paths(patch) == ("a", "b", "c", "d", "e", "z.sh")
+    apply_patch(tmp_path, reverse_patch(patch))
+    git("add", "-A")
+    assert git("write-tree") == before

@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jaxmtrl.envs.swe.report import PLUGIN, PLUGIN_NAME, SuiteReport, parse_report, same_outcomes
+from jaxmtrl.envs.swe.report import OUTCOMES, PLUGIN, PLUGIN_NAME, SuiteReport, parse_report, same_outcomes
 
 TESTS = """
 import os, sys, unittest
@@ -181,3 +183,27 @@ def test_the_plugin_needs_nothing_but_an_old_python_and_pytest():
     module = ast.parse(PLUGIN.read_text("utf-8"), feature_version=(3, 7))
     imports = {alias.name for node in ast.walk(module) if isinstance(node, ast.Import) for alias in node.names}
     assert imports == {"json", "os", "pytest", "time"}
+
+
+ANYTHING = st.sampled_from(
+    [None, True, 0, -1, 10**400, float("nan"), "", "x", "\ud800", [], {}, [[]], {"a": []}, "passed"]
+)
+FIELDS = ("id", "outcome", "format", "text", "message", "seconds", "count", "exit", "cpu_s")
+EVENTS = st.sampled_from(["start", "test", "collect_error", "collected", "finish", [], {}])
+LINE = st.builds(
+    lambda event, fields: {"event": event, **fields}, EVENTS, st.dictionaries(st.sampled_from(FIELDS), ANYTHING)
+)
+
+
+@given(st.lists(LINE, max_size=5))
+def test_code_under_test_can_write_whatever_it_likes_and_grading_goes_on(lines):
+    """What raised here would fail the episode, and a policy that can fail at will never loses."""
+    report = parse_report("".join(json.dumps(line) + "\n" for line in lines).encode())
+    assert set(report.outcomes.values()) <= OUTCOMES and not report.passed("nothing")
+
+
+@pytest.mark.parametrize("outcome", ["[]", "{}", "null", "1"])
+def test_an_outcome_that_is_no_word_is_junk(outcome):
+    lines = f'{{"event": "start", "format": 1}}\n{{"event": "test", "id": "a", "outcome": {outcome}}}\n'
+    report = parse_report(lines.encode())
+    assert report.outcomes == {} and report.oddities == ("junk",)

@@ -26,6 +26,7 @@ GYM = {
     "FAIL_TO_PASS": ["tests/test_a.py::test_x[hello world]"],
     "PASS_TO_PASS": ["tests/test_a.py::test_y", "tests/test_a.py::test_y"],
 }
+OURS = {**GYM, "repo": "pypi/moto", "base_commit": "0a" * 32}
 
 
 def test_a_row_of_swe_gym():
@@ -102,7 +103,7 @@ def test_every_mistake_of_a_row_is_told():
 
 def test_a_row_of_ours_comes_back_as_it_was():
     instance = parse_row(
-        {**GYM, "bug_patch": FAULT, "source": "injected", "kind": "cmp", "hidden_files": ["tests/x.py"]}
+        {**OURS, "bug_patch": FAULT, "source": "injected", "kind": "cmp", "hidden_files": ["tests/x.py"]}
     )
     assert instance.image == "" and instance.extra["kind"] == "cmp"
     again = parse_row(json.loads(json.dumps(to_row(instance))))

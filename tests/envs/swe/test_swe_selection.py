@@ -80,8 +80,16 @@ def test_without_weights_all_come_as_they_are_drawn():
         ({"parse": 0.0}, 5, "all 0"),
         ({"parse": 1.0}, None, "no count"),
         ({"pares": 1.0}, 5, "'pares'"),
+        ({"parse": 1.0, "pypi/parse": 1.0}, 5, "weights.pypi/parse and parse both mean pypi/parse"),
+        ({"parse": 1e308, "others": 1e308}, 5, "too large to be added up"),
     ],
 )
 def test_what_cannot_be_had_is_told(weights, count, told):
     with pytest.raises(ConfigError, match=told):
         mix(ALL, weights=weights, count=count, seed=0, where="env.options.splits.train")
+
+
+def test_a_kind_that_nobody_has_is_told_and_one_that_no_row_has_is_not():
+    with pytest.raises(ConfigError, match="'cpm': no such kind of fault; the rows have "):
+        select(ALL, without_kinds=["cpm"])
+    assert select(ALL, without_kinds=["multi", "stub"])

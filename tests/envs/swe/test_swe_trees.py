@@ -17,6 +17,9 @@ from jaxmtrl.envs.swe.sandbox.api import Base, Limits
 from jaxmtrl.envs.swe.sandbox.owner import USER
 from jaxmtrl.envs.swe.sources import SourceError
 from jaxmtrl.envs.swe.trees import TreeCache
+from jaxmtrl.errors import EnvironmentFailure
+
+pytest_plugins = ["swe_fixtures"]
 
 
 @pytest.fixture
@@ -161,6 +164,40 @@ def test_a_missing_mirror_or_commit_is_named(tmp_path, mirror, fields, words):
 
 def test_without_a_mirror_an_image_holds_the_repository(tmp_path):
     assert TreeCache(tmp_path / "cache").base(repository_row("0" * 40)) == Base(tree=None, image="docker.io/x")
+
+
+LINK = "diff --git a/{0} b/{0}\nnew file mode {1}\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+{2}\n"
+
+
+def test_a_patch_that_does_not_fit_is_told_with_its_row_and_field(cache, instance):
+    for field in ("bug_patch", "patch", "test_patch"):
+        wrong = dataclasses.replace(instance, **{field: make_patch({"tiny/core.py": "x\n"}, {"tiny/core.py": "y\n"})})
+        with pytest.raises(PatchError, match=f"{field} of tiny-pkg-1.0__stub-1: a patch does not fit"):
+            cache.base(wrong)
+            cache.tests(wrong)
+            cache.gold(wrong)
+
+
+def test_a_folder_among_hidden_files_is_told_with_its_row(cache, instance):
+    for path in ("tests", "README.md/x"):
+        with pytest.raises(SourceError, match=f"tiny-pkg-1.0__stub-1: {path}, of its test_files or hidden_files"):
+            cache.base(dataclasses.replace(instance, hidden_files=(path,)))
+
+
+def test_a_repair_has_empty_files_and_no_links_or_submodules(cache, instance):
+    empty = "diff --git a/tiny/new/__init__.py b/tiny/new/__init__.py\nnew file mode 100644\nindex 0000000..e69de29\n"
+    link = LINK.format("link", "120000", "/etc/passwd") + "\\ No newline at end of file\n"
+    gold = cache.gold(dataclasses.replace(instance, patch=instance.patch + empty + link))
+    assert {change.path: change.content for change in gold.files}["tiny/new/__init__.py"] == b""
+    assert gold.dropped == ("link",) and len(gold.files) == 2
+    submodule = LINK.format("sub", "160000", "Subproject commit " + "0" * 40)
+    assert cache.base(dataclasses.replace(instance, bug_patch=instance.bug_patch + submodule))
+
+
+def test_a_machine_without_git_says_so(cache, instance, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(EnvironmentFailure, match="git is not installed; install it"):
+        cache.base(instance)
 
 
 def test_files_belong_to_the_sandboxs_user(tmp_path):

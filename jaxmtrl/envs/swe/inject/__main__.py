@@ -2,11 +2,9 @@
 
 import sys
 
+from jaxmtrl.envs.swe.command_line import ended
 from jaxmtrl.envs.swe.inject.command import run
-from jaxmtrl.errors import JaxmtrlError
 
 if __name__ == "__main__":
-    try:
-        sys.exit(run())
-    except JaxmtrlError as err:
-        sys.exit(f"error: {err}")
+    words = "no rows were written; the same command begins anew, with what it has fetched and made"
+    sys.exit(ended(run, interrupted=words))

@@ -128,14 +128,16 @@ def _ran(report: bytes, lines: bytes, output: bytes, wall_s: float, *, in_time: 
 
 
 def _tests_by_line(data: bytes) -> dict[str, dict[int, list[str]]]:
-    if not data:
+    """Nothing where the run did not come to write all of it, or its tests wrote something else there."""
+    try:
+        found = json.loads(data)
+        tests = [str(test) for test in found["tests"]]
+        return {
+            path: {int(line): [tests[number] for number in numbers] for line, numbers in lines.items()}
+            for path, lines in found["files"].items()
+        }
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return {}
-    found = json.loads(data)
-    tests = found["tests"]
-    return {
-        path: {int(line): [tests[number] for number in numbers] for line, numbers in lines.items()}
-        for path, lines in found["files"].items()
-    }
 
 
 def is_plain_id(test: str) -> bool:

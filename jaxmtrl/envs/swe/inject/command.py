@@ -5,21 +5,25 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from jaxmtrl.envs.swe.command_line import named, positive
+from jaxmtrl.envs.swe.files import must_take_files
 from jaxmtrl.envs.swe.inject.bench import Bench
 from jaxmtrl.envs.swe.inject.build import fault_row
 from jaxmtrl.envs.swe.inject.mutators import KINDS
 from jaxmtrl.envs.swe.inject.package import Package, prepare
 from jaxmtrl.envs.swe.inject.releases import release_row
 from jaxmtrl.envs.swe.inject.search import Search, say, survey
-from jaxmtrl.envs.swe.inject.splits import by_split, split_of
+from jaxmtrl.envs.swe.inject.splits import SPLITS, by_split, split_of
 from jaxmtrl.envs.swe.inject.statements import LEVELS
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import save_instances
+from jaxmtrl.envs.swe.row_rules import is_package, is_requirement
 from jaxmtrl.envs.swe.sandbox.api import Base
 from jaxmtrl.envs.swe.sandbox.choice import choose
+from jaxmtrl.envs.swe.sources import plain_name
 from jaxmtrl.envs.swe.trees import TreeCache
 from jaxmtrl.errors import ConfigError, JaxmtrlError
 
@@ -27,8 +31,10 @@ from jaxmtrl.errors import ConfigError, JaxmtrlError
 def run(arguments: Sequence[str] | None = None) -> int:
     """Makes the rows and says how fast; 1 where a package gave none."""
     options = _parser().parse_args(arguments)
-    if not options.package and not options.release:
-        raise ConfigError("the command line", ["name at least one --package or --release"])
+    mistakes = list(_mistakes(options))
+    if mistakes:
+        raise ConfigError("the command line", mistakes)
+    must_take_files(options.out, "--out")
     cache = TreeCache(options.cache)
     benches = _benches(options.unsafe)
     rows: list[SweInstance] = []
@@ -37,8 +43,34 @@ def run(arguments: Sequence[str] | None = None) -> int:
         failed += not _of_package(cache, benches, options, wanted, rows)
     for name, old, new in options.release:
         failed += not _of_release(cache, benches, options, (name, old, new), rows)
+    if not rows:
+        say(f"no instances; nothing was written to {options.out}")
+        return 1
     _save(options.out, rows)
     return 1 if failed else 0
+
+
+def _mistakes(options: argparse.Namespace) -> Iterator[str]:
+    """What is wrong with arguments that the parser takes."""
+    if not options.package and not options.release:
+        yield "name at least one --package or --release"
+    for wanted in options.package:
+        name, equal, version = wanted.partition(":")[0].partition("==")
+        if not is_package(name, version) or (equal and not version):
+            yield f"--package {wanted!r}: wanted the name of a package of the registry, or name==version"
+    for name, *versions in options.release:
+        if not all(version and is_package(name, version) for version in versions):
+            yield f"--release {' '.join((name, *versions))!r}: wanted the name of a package and two versions of it"
+    yield from (
+        f"--needs {words!r}: wanted the name of a package, with versions that will do, such as pytest>=8"
+        for words in options.needs
+        if not is_requirement(words)
+    )
+    there = {plain_name(wanted.partition(":")[0].partition("==")[0]) for wanted in options.package}
+    there |= {plain_name(name) for name, *_ in options.release}
+    for name in options.unseen_package:
+        if plain_name(name) not in there:
+            yield f"--unseen-package {name}: no --package or --release is of it; there are: {', '.join(sorted(there))}"
 
 
 def _of_package(
@@ -102,17 +134,21 @@ def _of_release(
 
 
 def _with_split(row: SweInstance, options: argparse.Namespace) -> SweInstance:
-    split = split_of(row, options.unseen_package, options.unseen_kind)
+    split = split_of(row, [plain_name(name) for name in options.unseen_package], options.unseen_kind)
     row.extra["split"] = split  # type: ignore[index]
     return row
 
 
 def _save(folder: Path, rows: Sequence[SweInstance]) -> None:
-    """All rows, and those of each split; of two with one name the first."""
+    """All rows, and those of each split; of two with one name the first. What an earlier call wrote there goes."""
     unique = list({row.id: row for row in reversed(rows)}.values())[::-1]
     save_instances(folder / "all.jsonl", unique)
-    for split, members in by_split(unique).items():
-        save_instances(folder / "splits" / f"{split}.jsonl", members)
+    for split in SPLITS:
+        members = by_split(unique).get(split)
+        if members:
+            save_instances(folder / "splits" / f"{split}.jsonl", members)
+        else:
+            (folder / "splits" / f"{split}.jsonl").unlink(missing_ok=True)
     kinds = Counter(row.extra["kind"] for row in unique)
     splits = {split: len(members) for split, members in by_split(unique).items()}
     say(f"{folder}/all.jsonl: {len(unique)} instances; splits {splits}; kinds {dict(sorted(kinds.items()))}")
@@ -136,17 +172,6 @@ def _kinds(words: str) -> list[str]:
     return kinds
 
 
-def _positive(convert: Callable[[str], float]) -> Callable[[str], float]:
-    def parse(words: str) -> float:
-        number = convert(words)
-        if number <= 0:
-            raise argparse.ArgumentTypeError(f"must be above 0, got {words}")
-        return number
-
-    parse.__name__ = convert.__name__
-    return parse
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m jaxmtrl.envs.swe.inject", description=__doc__)
     add = parser.add_argument
@@ -154,10 +179,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--package", action="append", default=[], metavar="NAME[==VERSION][:TESTS]", help=words)
     words = "a repair that people made: code of OLD, tests of NEW"
     add("--release", action="append", default=[], nargs=3, metavar=("NAME", "OLD", "NEW"), help=words)
-    add("--out", type=Path, required=True, help="folder for all.jsonl and splits/")
+    add("--out", type=named, required=True, help="folder for all.jsonl and splits/")
     add("--seed", type=int, default=0)
-    add("--count", type=_positive(int), default=100, help="instances of each package at most")
-    add("--jobs", type=_positive(int), default=1, help="tries at a time; the rows are the same")
+    add("--count", type=positive(int), default=100, help="instances of each package at most")
+    add("--jobs", type=positive(int), default=1, help="tries at a time; the rows are the same")
     add("--kinds", type=_kinds, default=list(KINDS), help=f"of faults, by commas, of {', '.join(KINDS)}")
     add(
         "--statement",
@@ -174,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--unseen-package", action="append", default=[], metavar="NAME", help="kept out of the split for training")
     add("--unseen-kind", action="append", default=[], choices=KINDS, metavar="KIND", help="kept out of it too")
     add("--needs", action="append", default=[], metavar="PACKAGE", help="that tests import, beyond what is declared")
-    add("--stop-s", type=_positive(float), default=float("inf"), help="seconds after which a package is left")
-    add("--cache", type=Path, help="folder for archives, trees and environments")
+    add("--stop-s", type=positive(float), default=float("inf"), help="seconds after which a package is left")
+    add("--cache", type=named, help="folder for archives, trees and environments")
     add("--unsafe", action="store_true", help="run the packages' tests as plain processes, with all your rights")
     return parser

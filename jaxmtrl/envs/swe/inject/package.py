@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from jaxmtrl.envs.swe.files import write_whole
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.sources import archive_name, fetch_archive, file_hash, unpack_archive
 from jaxmtrl.envs.swe.trees import TreeCache
@@ -150,14 +151,15 @@ def _python_version() -> str:
 
 def _resolved(lock: Path, wanted: Sequence[str]) -> list[str]:
     """`wanted` with all that they require, at versions that stay: pip is asked once, and its answer kept."""
-    if lock.exists():
+    try:
         kept = json.loads(lock.read_text("utf-8"))
         if kept["wanted"] == list(wanted):
-            return kept["found"]
+            return [str(line) for line in kept["found"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # not there, or damaged: pip is asked again
     with tempfile.TemporaryDirectory() as scratch:
         found = build_venv(Path(scratch), find_python(""), wanted)
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    lock.write_text(json.dumps({"wanted": list(wanted), "found": found}, indent=1), "utf-8")
+    write_whole(lock, json.dumps({"wanted": list(wanted), "found": found}, indent=1))
     return found
 
 

@@ -7,9 +7,10 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from jaxmtrl.envs.swe.command_line import threads
 from jaxmtrl.envs.swe.inject.bench import Bench, Job, Ran, is_plain_id
 from jaxmtrl.envs.swe.inject.mutators import KINDS, Site, find_sites, is_fault, mutate
 from jaxmtrl.envs.swe.inject.package import Package
@@ -55,7 +56,7 @@ def survey(bench: Bench, targets: Sequence[str], *, coverage: bool = True) -> Su
     """Runs the tests twice, with two orders of sets, and once more to see which lines each of them runs.
 
     Raises:
-        NoStableTests: fewer than two of them pass each time.
+        NoStableTests: fewer than two of them pass each time, or coverage cannot look on.
     """
     runs = [bench.run(Job(targets=targets, cpu_s=_SUITE_S, hash_seed=seed)) for seed in (0, 1)]
     same = same_outcomes([run.report for run in runs])
@@ -66,6 +67,8 @@ def survey(bench: Bench, targets: Sequence[str], *, coverage: bool = True) -> Su
     wall_s = max(run.wall_s for run in runs)
     if coverage:
         run = bench.run(Job(targets=targets, cpu_s=_SUITE_S, coverage=True))
+        if not run.ended or not run.lines:
+            raise NoStableTests(f"the run that looks which lines tests run came to nothing: {run.output[-1500:]}")
         stable = {test for test in passing if run.report.passed(test)}
         order = {test: number for number, test in enumerate(passing)}
         for path, lines in run.lines.items():
@@ -102,8 +105,7 @@ class Search:
         """
         candidates = iter(self.candidates)
         waiting: deque[Future[tuple[str, Fault | None]]] = deque()
-        pool = ThreadPoolExecutor(jobs)
-        try:
+        with threads(jobs) as pool:
             while True:
                 while len(waiting) < jobs + 1 and time.monotonic() - self.started < stop_s:
                     sites = next(candidates, None)
@@ -116,8 +118,6 @@ class Search:
                 self.counts[became] += 1
                 if fault is not None:
                     yield fault
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def _try(self, sites: tuple[Site, ...]) -> tuple[str, Fault | None]:
         """What became of a fault, in one word; and the fault where it is a good one."""
