@@ -132,8 +132,9 @@ def test_what_may_be_the_networks_fault_is_no_lasting_verdict():
 
 
 WAITS = """
-import sys, time
+import signal, sys, time
 from jaxmtrl.envs.swe.command_line import ended, threads
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs these tests may ignore it
 def run():
     with threads(2) as pool:
         print("begun", flush=True)
