@@ -1,7 +1,7 @@
 """Plays one task of an environment in the terminal, by hand, by piped lines or by its expert: what the policy sees.
 
-ALFWorld answers "help" with the commands that it knows. A line that begins with ``` or <function= goes on over more lines
-until the block or the call is closed, as answers of software tasks do.
+ALFWorld answers "help" with the commands that it knows. A line that begins with ``` or <function= goes on over more
+lines until the block or the call is closed, as answers of software tasks do.
 
 python scripts/play_env.py --config configs/quickstart.yaml [--split heldout] [--task 0] [--expert]
 python scripts/play_env.py --factory jaxmtrl.envs.toy:make --expert
