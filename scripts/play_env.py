@@ -1,6 +1,7 @@
 """Plays one task of an environment in the terminal, by hand, by piped lines or by its expert: what the policy sees.
 
-ALFWorld answers "help" with the commands that it knows.
+ALFWorld answers "help" with the commands that it knows. A line that begins with ``` or <function= goes on over more
+lines until the block or the call is closed, as answers of software tasks do.
 
 python scripts/play_env.py --config configs/quickstart.yaml [--split heldout] [--task 0] [--expert]
 python scripts/play_env.py --factory jaxmtrl.envs.toy:make --expert
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.envs.base import Environment, load_environment
@@ -47,15 +48,31 @@ def play(environment: Environment, task: Task, actions: Iterator[str]) -> bool:
 
 
 def _typed() -> Iterator[str]:
-    """Lines from the keyboard until it is closed (ctrl-d, or none was ever open)."""
+    """Answers from the keyboard until it is closed (ctrl-d, or none was ever open)."""
     if sys.stdin is None:
         return
     sys.stdin.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # it is a text file
+    lines: list[str] = []
     while True:
         try:
-            yield input("? ")
+            lines.append(input(". " if lines else "? "))
         except EOFError:
+            if lines:
+                yield "\n".join(lines)
             return
+        if not _goes_on(lines):
+            yield "\n".join(lines)
+            lines = []
+
+
+def _goes_on(lines: Sequence[str]) -> bool:
+    """Whether a block between fences, or a call in tags, has begun with the first line and not ended with the last."""
+    first = lines[0].strip()
+    fence = first[: len(first) - len(first.lstrip("`"))]
+    if len(fence) >= 3 and "`" not in first[len(fence) :]:
+        last = lines[-1].strip()
+        return len(lines) == 1 or last.strip("`") != "" or len(last) < len(fence)
+    return first.startswith("<function=") and "</function>" not in lines[-1]
 
 
 def main() -> int:

@@ -26,6 +26,16 @@ def test_bytes_that_are_no_text_are_played_as_they_come():
 
 
 @pytest.mark.slow
+def test_blocks_and_calls_of_several_lines_are_one_answer():
+    calls = b"<function=submit></function>", b"<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>"
+    answers = [b"```bash\nls\n```", b"````bash\n```\n````", *calls, b"look", b"```bash\nls"]
+    found = played(b"\n".join(answers), stdout=subprocess.PIPE)
+    assert found.returncode == 0
+    for turn, answer in enumerate(answers, 1):
+        assert b"%d> %s\n" % (turn, answer) in found.stdout
+
+
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_one_line():
     with open("/dev/full", "wb") as full:
         found = played(b"look\n", stdout=full)

@@ -23,12 +23,15 @@ from jaxmtrl.envs.swe.observe import observation, shorten
 from jaxmtrl.envs.swe.patches import make_patch
 from jaxmtrl.envs.swe.prompt import Wording, after_command, after_mistake, first_observation
 from jaxmtrl.envs.swe.rewards import KINDS, f2p_gated, worth
+from jaxmtrl.envs.swe.row_rules import OURS
 from jaxmtrl.envs.swe.sandbox.api import Backend, Limits, Sandbox
 from jaxmtrl.envs.swe.screen import base_file
 from jaxmtrl.errors import SandboxFailure
 from jaxmtrl.types import StepResult, Task
 
 _LONGEST_DIFF = 200_000  # bytes of a file whose changes are told line by line
+# Options of a package's own pytest settings often want plugins that its tests do without, such as pytest-cov.
+_PLAIN_PYTEST = {"PYTEST_ADDOPTS": "-o addopts="}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +127,7 @@ class SweEnv:
         if not isinstance(read, Command):
             return self._verdict(play, {"swe/submitted": 1.0})
         rules = self._rules
-        result = play.sandbox.run(read.text, environment={**play.prepared.environment, **ENVIRONMENT}, shown=SHOWN)
+        result = play.sandbox.run(read.text, environment=_around(play), shown=SHOWN)
         play.commands_s += result.wall_s
         seen = observation(
             result,
@@ -184,6 +187,12 @@ def grading_limit(most: float, baseline_s: float) -> float:
     return min(most, max(60.0, 3 * baseline_s)) if baseline_s else most
 
 
+def _around(play: _Play) -> dict[str, str]:
+    """Variables of the policy's commands. Packages have no settings of pytest there, as in grading."""
+    more = _PLAIN_PYTEST if play.instance.source in OURS else {}
+    return {**play.prepared.environment, **ENVIRONMENT, **more}
+
+
 def _going_on(seen: str, metrics: Mapping[str, float]) -> StepResult:
     return StepResult(observation=seen, reward=0.0, done=False, metrics=metrics)
 
@@ -219,7 +228,8 @@ def _told(verdict: Grade, diff: str) -> str:
     lines = [f"[{verdict.status}] {counts}"]
     lines += [verdict.detail] if verdict.detail else []
     lines += [f"left out: {', '.join(verdict.screened.dropped[:20])}"] if verdict.screened.dropped else []
-    return "\n".join([*lines, "", diff or "Nothing was changed."])
+    nothing = "Nothing was changed." if verdict.status == "no_change" else "No change is shown."
+    return "\n".join([*lines, "", diff or nothing])
 
 
 def _diff(prepared: Prepared, verdict: Grade) -> str:

@@ -14,6 +14,7 @@ from jaxmtrl.errors import ConfigError
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 _SHOWN = 50  # mistakes that are told one by one
+_CURE = "put published rows there, or make some by python -m jaxmtrl.envs.swe.inject"
 
 
 def load_instances(path: str | Path, *, source: str = "", require_tests: bool = True) -> list[SweInstance]:
@@ -85,7 +86,7 @@ def _files(path: Path) -> list[Path]:
             raise ConfigError(str(path), [f"no files in it that end in {', '.join(SUFFIXES)}"])
         return files
     if not _is_file(path):
-        raise ConfigError(str(path), ["there is no such file or folder"])
+        raise ConfigError(str(path), [f"there is no such file or folder; {_CURE}"])
     if path.suffix not in SUFFIXES:
         raise ConfigError(
             str(path), [f"a file of tasks ends in {', '.join(SUFFIXES)}, got {path.suffix or 'no ending'!r}"]

@@ -94,6 +94,14 @@ def test_levels_and_lengths_of_the_task_are_chosen(player, shelf):
     assert len(player(wording=wording).reset(TASK)) < 600
 
 
+@pytest.mark.parametrize(("source", "said"), [("injected", "1 passed"), ("swe-gym", "unrecognized arguments: --cov")])
+def test_a_package_s_settings_of_pytest_keep_no_policy_from_testing(player, shelf, source, said):
+    shelf.instance = dataclasses.replace(shop.INSTANCE, source=source)
+    files = "printf '[pytest]\\naddopts = --cov\\n' > pytest.ini; echo 'def test(): pass' > test_it.py"
+    _, (result,) = play(player(), TASK, [bash(f"{files}; python -m pytest -q test_it.py")])
+    assert said in result.observation
+
+
 @pytest.mark.parametrize("way", ["direct", "looking"])
 @pytest.mark.parametrize("form", ["fenced", "xml_function"])
 def test_the_expert_wins(player, prepared, way, form):
@@ -255,6 +263,7 @@ def test_huge_patches_are_refused_and_do_no_harm(player, prepared, command):
     actions = [bash(command), *gold_actions(prepared.base, GOLD, form="fenced", way="direct")]
     _, results = play(player(), TASK, actions)
     assert results[-1].metrics["swe/patch_refused"] == 1.0 and results[-1].reward == 0.0
+    assert "Nothing was changed" not in results[-1].observation
 
 
 def test_cheats_are_kept_for_a_person_to_see(player, tmp_path):

@@ -185,7 +185,7 @@ def test_the_command_wants_a_package_and_known_kinds(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_real_package_of_the_registry(tmp_path):
+def test_a_real_package_of_the_registry(tmp_path, monkeypatch, capsys):
     """Wants the registry, and bubblewrap or nothing: parse, a small package that ships its tests."""
     arguments = [
         "--package",
@@ -197,7 +197,10 @@ def test_a_real_package_of_the_registry(tmp_path):
         "--cache",
         str(tmp_path / "cache"),
     ]
+    monkeypatch.setattr("jaxmtrl.envs.swe.inject.command._TOLD", 2)
     assert run([*arguments, "--unsafe", "--kinds", "cmp,offbyone", "--unseen-kind", "cmp"]) == 0
+    said = capsys.readouterr()
+    assert "parse: 2 of 3 instances\n" in said.out + said.err
     rows = load_instances(tmp_path / "all.jsonl")
     assert len(rows) == 3 and {row.extra["kind"] for row in rows} == {"cmp", "offbyone"}
     assert all(row.fail_to_pass and len(row.pass_to_pass) > 30 for row in rows)

@@ -117,3 +117,8 @@ def test_the_names_of_the_studys_five_task_types(name, repo):
 def test_a_name_that_means_no_single_repository_is_refused(name, words):
     with pytest.raises(ConfigError, match=words):
         resolve_repo(name, STUDY)
+
+
+def test_rows_that_are_not_there_are_told_with_what_makes_them(tmp_path):
+    with pytest.raises(ConfigError, match=r"no such file or folder; .* python -m jaxmtrl\.envs\.swe\.inject"):
+        load_instances(tmp_path / "rows.jsonl")

@@ -27,6 +27,8 @@ from jaxmtrl.envs.swe.sources import plain_name
 from jaxmtrl.envs.swe.trees import TreeCache
 from jaxmtrl.errors import ConfigError, JaxmtrlError
 
+_TOLD = 20  # every so many instances it says how far it is
+
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Makes the rows and says how fast; 1 where a package gave none."""
@@ -100,6 +102,8 @@ def _of_package(
     found: dict[str, SweInstance] = {}
     for fault in search.faults(options.jobs, options.stop_s):
         row = fault_row(package, fault, level=options.statement, hidden=options.tests == "hidden")
+        if row.bug_patch not in found and len(found) % _TOLD == _TOLD - 1:
+            say(f"{package.name}: {len(found) + 1} of {options.count} instances")
         found.setdefault(row.bug_patch, _with_split(row, options))
         if len(found) >= options.count:
             break
