@@ -242,6 +242,6 @@ def _drops_of_the_rate_are_asked_for(config: Config) -> str | None:
     if section.decay == "steps" or not given:
         return None
     return (
-        f"optimizer.{given[0]}: got {getattr(section, given[0]):g} with optimizer.decay {section.decay}, which does not "
-        f"read it; set optimizer.decay to steps, or remove {', '.join(f'optimizer.{name}' for name in given)}"
+        f"optimizer.{given[0]}: got {getattr(section, given[0]):g} with optimizer.decay {section.decay}, which does "
+        f"not read it; set optimizer.decay to steps, or remove {', '.join(f'optimizer.{name}' for name in given)}"
     )

@@ -89,9 +89,7 @@ def make_optimizer(
                 section.weight_decay,
                 mask=jax.tree.map(is_matrix, axes[name], is_leaf=lambda node: isinstance(node, tuple)),
             ),
-            optax.scale_by_learning_rate(
-                _schedule(section, rate, warmup_steps=warmups[name], total_steps=total_steps)
-            ),
+            optax.scale_by_learning_rate(_schedule(section, rate, warmup_steps=warmups[name], total_steps=total_steps)),
         )
         for name, rate in rates.items()
     }

@@ -91,7 +91,7 @@ def mistakes(path, *overrides: str) -> tuple[str, ...]:
         (["kl_target=0.02"], ["algorithm.kl_coef: got 0 with algorithm.kl_target 0.02"]),
         (
             ["optimizer.decay_factor=0.5", "optimizer.decay_every=4"],
-            ["optimizer.decay_factor: got 0.5", "optimizer.decay constant", "remove optimizer.decay_factor, optimizer."],
+            ["optimizer.decay_factor: got 0.5", "optimizer.decay constant", "remove optimizer.decay_factor, "],
         ),
         (["importance_cap=0.5"], ["algorithm.importance_cap: got 0.5", "at least 1"]),
         (["rollout.overlap=true", "importance_cap=0.5"], ["algorithm.importance_cap: got 0.5", "rollout.overlap"]),
