@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -341,9 +342,10 @@ def make_optimizers(config: Config, network: Network) -> dict[Kind, Optimizer]:
         "critic": (0.0, section.critic_learning_rate),
         "policy": (section.learning_rate, section.critic_learning_rate),
     }
+    flat = dataclasses.replace(section, decay="constant") if section.decay == "steps" else section
     return {
         kind: make_optimizer(
-            section,
+            section if kind == "policy" else flat,
             network,
             learning_rate=rates[kind][0],
             critic_learning_rate=rates[kind][1],

@@ -29,6 +29,7 @@ class SplitResult:
     mean_return: float
     mean_turns: float
     invalid_action_rate: float  # share of turns the environment did not understand
+    pass_ratio: float | None = None  # mean share of tests passed at the end; None where no episode tells of tests
     kinds: Mapping[str, SplitResult] = field(default_factory=dict)  # the same by kind of task, where tasks have one
 
     def as_dict(self) -> dict:
@@ -42,6 +43,7 @@ class SplitResult:
             "return": _rounded(self.mean_return, 4),
             "turns": _rounded(self.mean_turns, 2),
             "invalid_action_rate": _rounded(self.invalid_action_rate, 4),
+            **({"pass_ratio": round(self.pass_ratio, 4)} if self.pass_ratio is not None else {}),
             **({"kinds": kinds} if kinds else {}),
         }
 
@@ -66,7 +68,16 @@ def summarise(episodes: Sequence[Episode]) -> SplitResult:
         invalid_action_rate=sum(turn.metrics.get("invalid_action", 0.0) for turn in turns) / len(turns)
         if turns
         else math.nan,
+        pass_ratio=_pass_ratio(played),
     )
+
+
+def _pass_ratio(played: Sequence[Episode]) -> float | None:
+    """Mean over episodes; one that was cut before its tests were run passed none."""
+    ends = [episode.turns[-1].metrics.get("pass_ratio") if episode.turns else None for episode in played]
+    if all(share is None for share in ends):
+        return None
+    return sum(share or 0.0 for share in ends) / len(ends)
 
 
 def by_kind(episodes: Sequence[Episode], tasks: Sequence[Task]) -> dict[str, SplitResult]:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
+import tiny
 
-from jaxmtrl.assembly import check
+from jaxmtrl.assembly import check, make_optimizers
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.pools import make_pool
@@ -36,6 +41,21 @@ def test_workers_pay_what_the_config_composes():
             results.append(pool.receive(60.0)[0].step)
     assert [result.reward for result in results if result] == pytest.approx([0.05, 0.05, 0.05, 0.65])
     assert results[-1] is not None and results[-1].metrics["reward/progress"] == -0.75
+
+
+def test_a_rate_that_falls_in_steps_falls_in_rl_alone():
+    """Adam's step is the rate where gradients do not change: .1 + .05 + .025 if it halves after each, .3 if not."""
+    steps = ["optimizer.decay=steps", "optimizer.decay_factor=0.5", "optimizer.decay_every=1"]
+    rates = ["optimizer.warmup_steps=0", "optimizer.learning_rate=0.1", "sft.learning_rate=0.1"]
+    optimizers = make_optimizers(load_config(TOY, [*steps, *rates]), tiny.network())
+    begun = tiny.params()["policy"]
+    grads = {"policy": jax.tree.map(jnp.ones_like, begun)}
+    for kind, expected in (("policy", 0.175), ("sft", 0.3)):
+        params, state = dict(tiny.params()), optimizers[kind].init(tiny.params())
+        for _ in range(3):
+            params, state = optimizers[kind].step(grads, state, params, norm=optax.tree.norm(grads))
+        first, last = jax.tree.leaves(begun)[0], jax.tree.leaves(params["policy"])[0]
+        np.testing.assert_allclose(first - last, expected, rtol=1e-3)
 
 
 def test_ray_that_is_not_installed_is_named_with_the_cure(monkeypatch):

@@ -70,6 +70,15 @@ def test_kinds_of_tasks_have_figures_of_their_own():
     assert by_kind(plays, [dataclasses.replace(task, payload={}) for task in tasks]) == {}
 
 
+def test_shares_of_tests_are_means_over_episodes_and_left_out_where_nobody_tells_of_tests():
+    """Half of the tests and all of them, one cut before it was graded, one failed: 1.5 of three."""
+    graded = [paid({"swe/flag": 0.0}, {"pass_ratio": share}) for share in (0.5, 1.0)]
+    figures = summarise([*graded, paid({}), paid({"pass_ratio": 1.0}, stop=EpisodeStop.FAILED)])
+    assert figures.as_dict()["pass_ratio"] == 0.5
+    assert "pass_ratio" not in summarise([paid({}), episode(success=True)]).as_dict()
+    assert "pass_ratio" not in summarise([]).as_dict()
+
+
 def test_the_table_has_a_row_for_each_kind():
     whole = dataclasses.replace(summarise([episode(success=True)]), kinds={"heat": summarise([episode(success=True)])})
     heads, rows = success_table({"unseen": {"sft": whole.as_dict()}}, ["untrained", "sft"])

@@ -1,4 +1,4 @@
-"""Rules between the fields of the algorithm: what belongs to which method, and what shuts out what.
+"""Rules between the fields of the algorithm and its optimizer: what belongs to what, and what shuts out what.
 
 Written and reported like those of `rules.py`. A field that a method would not read is refused when it was set, since
 its silence would be taken for an effect.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from jaxmtrl.config.optimizer_section import OptimizerSection
 from jaxmtrl.config.rule import Rule, rule_of
 from jaxmtrl.config.sections import Config
 
@@ -231,4 +232,16 @@ def _a_critic_of_its_own_is_for_ppo(config: Config) -> str | None:
     return (
         f"model.critic: got separate with algorithm.name {config.algorithm.name}, wanted head: only ppo has a critic "
         "to train, and a second decoder would take memory for nothing; set it to head, or algorithm.name to ppo"
+    )
+
+
+@_rule("optimizer.decay", "optimizer.decay_factor", "optimizer.decay_every")
+def _drops_of_the_rate_are_asked_for(config: Config) -> str | None:
+    section, default = config.optimizer, OptimizerSection()
+    given = [name for name in ("decay_factor", "decay_every") if getattr(section, name) != getattr(default, name)]
+    if section.decay == "steps" or not given:
+        return None
+    return (
+        f"optimizer.{given[0]}: got {getattr(section, given[0]):g} with optimizer.decay {section.decay}, which does "
+        f"not read it; set optimizer.decay to steps, or remove {', '.join(f'optimizer.{name}' for name in given)}"
     )

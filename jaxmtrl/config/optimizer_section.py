@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic.dataclasses import dataclass
 
-from jaxmtrl.config.setting import CONFIG, Above0, Count, NonNegative, setting
+from jaxmtrl.config.setting import CONFIG, Above0, Count, NonNegative, Positive, setting
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -29,8 +29,20 @@ class OptimizerSection:
         Count | None, setting("optimizer steps of the critic's linear warm-up; null: warmup_steps")
     ] = None
     decay: Annotated[
-        Literal["constant", "linear", "cosine"], setting("shape of the rate after warm-up, to 10 % at the end")
+        Literal["constant", "linear", "cosine", "steps"],
+        setting(
+            "shape of the rate after warm-up; linear, cosine: to 10 % at the end of a stage; steps: in RL alone, times "
+            "decay_factor after every decay_every optimizer steps"
+        ),
     ] = "constant"
+    decay_factor: Annotated[float, setting("what decay steps leaves of the rate", gt=0.0, lt=1.0)] = 0.9
+    decay_every: Annotated[
+        Positive,
+        setting(
+            "optimizer steps of RL after which decay steps lowers the rate; an iteration takes algorithm.epochs times "
+            "algorithm.minibatches"
+        ),
+    ] = 100
     b1: Annotated[float, setting("Adam's first-moment decay", ge=0.0, lt=1.0)] = 0.9
     b2: Annotated[float, setting("Adam's second-moment decay", ge=0.0, lt=1.0)] = 0.95
     eps: Annotated[Above0, setting("Adam's epsilon")] = 1e-8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxmtrl.config.curriculum_section import CurriculumSection
 from jaxmtrl.curriculum.course import Course
@@ -20,8 +20,8 @@ def open_course(section: CurriculumSection, train_split: str, environment: Envir
         environment: asked for its splits at once, and for the expert's way through a task when that is first played.
 
     Raises:
-        ConfigError: lists every split that there is not, or that is too small, and, where a step budget is wanted,
-            every split whose tasks say nothing of their steps.
+        ConfigError: lists every split that there is not, or that is too small, or of whose tasks some are trained on
+            and evaluated, and, where a step budget is wanted, every split whose tasks say nothing of their steps.
     """
     if not section.on:
         return None
@@ -47,6 +47,7 @@ def open_course(section: CurriculumSection, train_split: str, environment: Envir
                 "payload, by which the environment would cut them; set it to false, or have the environment read "
                 'task.payload["max_steps"].'
             )
+    mistakes += _played_and_evaluated(section, tasks)
     if mistakes:
         raise ConfigError("the config", list(dict.fromkeys(mistakes)))
 
@@ -55,6 +56,21 @@ def open_course(section: CurriculumSection, train_split: str, environment: Envir
         return None if way is None else len(way)
 
     return Course(section, train_split, tasks, optimal)
+
+
+def _played_and_evaluated(section: CurriculumSection, tasks: Mapping[str, Sequence[Task]]) -> list[str]:
+    """A sentence for every split of a level's evaluation that has tasks of a level's training, or of the core."""
+    training = [section.core_split, *(level.train for level in section.levels.values())]
+    trained = {task.id for split in training for task in tasks.get(split, ())}
+    mistakes = []
+    for name, level in section.levels.items():
+        shared = [task.id for task in tasks.get(level.evaluate, ()) if task.id in trained]
+        if shared:
+            mistakes.append(
+                f"curriculum.levels.{name}.evaluate: {len(shared)} tasks of split {level.evaluate!r}, such as "
+                f"{shared[0]}, are trained on under another split's name; part the splits in env.options."
+            )
+    return mistakes
 
 
 def _named(section: CurriculumSection, train_split: str) -> list[tuple[str, str, int, bool]]:

@@ -89,9 +89,7 @@ def make_optimizer(
                 section.weight_decay,
                 mask=jax.tree.map(is_matrix, axes[name], is_leaf=lambda node: isinstance(node, tuple)),
             ),
-            optax.scale_by_learning_rate(
-                _schedule(rate, warmup_steps=warmups[name], total_steps=total_steps, decay=section.decay)
-            ),
+            optax.scale_by_learning_rate(_schedule(section, rate, warmup_steps=warmups[name], total_steps=total_steps)),
         )
         for name, rate in rates.items()
     }
@@ -113,11 +111,15 @@ def is_matrix(names: tuple[str | None, ...]) -> bool:
     return len([name for name in names if name not in ("layers", "head_dim")]) >= 2
 
 
-def _schedule(peak: float, *, warmup_steps: int, total_steps: int, decay: str) -> optax.Schedule:
+def _schedule(section: OptimizerSection, peak: float, *, warmup_steps: int, total_steps: int) -> optax.Schedule:
     """The rate of optimizer step 0, 1, …: linear warm-up whose first step is peak / warmup_steps, then the decay."""
+    decay = section.decay
 
     def rate(step: Any) -> Any:
         warm = jnp.minimum(1.0, (step + 1) / max(1, warmup_steps))
+        if decay == "steps":
+            drops = jnp.maximum(step - warmup_steps, 0) // section.decay_every
+            return peak * warm * section.decay_factor**drops
         progress = jnp.clip((step - warmup_steps) / max(1, total_steps - warmup_steps), 0.0, 1.0)
         left = {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + jnp.cos(jnp.pi * progress))}[decay]
         return peak * warm * (FINAL_SHARE + (1 - FINAL_SHARE) * left)

@@ -33,6 +33,7 @@ GOES_TOGETHER = [
     ["overlong=filter", "overlong_from=9999"],
     ["dual_clip=1.5"],
     ["model.critic=separate"],
+    ["optimizer.decay=steps", "optimizer.decay_factor=0.5", "optimizer.decay_every=4"],
 ]
 
 
@@ -88,6 +89,10 @@ def mistakes(path, *overrides: str) -> tuple[str, ...]:
         (["kl_coef_end=0.1"], ["algorithm.kl_coef: got 0 with algorithm.kl_coef_end 0.1"]),
         (["kl_coef_end=0.0"], ["algorithm.kl_coef: got 0 with algorithm.kl_coef_end 0"]),
         (["kl_target=0.02"], ["algorithm.kl_coef: got 0 with algorithm.kl_target 0.02"]),
+        (
+            ["optimizer.decay_factor=0.5", "optimizer.decay_every=4"],
+            ["optimizer.decay_factor: got 0.5", "optimizer.decay constant", "remove optimizer.decay_factor, "],
+        ),
         (["importance_cap=0.5"], ["algorithm.importance_cap: got 0.5", "at least 1"]),
         (["rollout.overlap=true", "importance_cap=0.5"], ["algorithm.importance_cap: got 0.5", "rollout.overlap"]),
         (

@@ -116,6 +116,16 @@ FACTS: dict[str, dict[str, Any]] = {
         "sft.validation_share": 0.2,
         "rl.tasks_per_iteration": 500,
         "evaluation.every": 5,
+        "curriculum.every": 5,
+        "curriculum.harder_above": 0.75,
+        "curriculum.easier_below": 0.4,
+        "curriculum.replay_share": 0.1,
+        "curriculum.core_share": 0.25,
+        "curriculum.step_budget": True,
+        "curriculum.budget_factor": 2.0,
+        "curriculum.budget_every": 10,
+        "curriculum.budget_change": 0.25,
+        "curriculum.mastery": "none",
     },
     "notes_7b_corrected": {
         "algorithm.gamma": 1.0,
@@ -134,6 +144,9 @@ FACTS: dict[str, dict[str, Any]] = {
         "algorithm.lam": 0.95,
         "optimizer.learning_rate": 3e-6,
         "sft.demonstrations": 50,
+        "optimizer.decay": "steps",
+        "optimizer.decay_factor": 0.9,
+        "optimizer.decay_every": 200 // 50,
         "rl.iterations": 1000 // 50,
         "rl.tasks_per_iteration": 50,
     },
@@ -153,7 +166,7 @@ GAMES = {
     "paper_best": (5000, 12, 24, "score"),
     "paper_default": (5000, 12, 24, "score"),
     "paper_hybrid": (400, 12, 24, "score"),
-    "notes_7b_verbatim": (500, 8, 16, "progress"),
+    "notes_7b_verbatim": (500, 16, 16, "progress"),
     "notes_7b_corrected": (500, 12, 24, "score"),
     "notes_starter_verbatim": (1000, 8, 16, "progress"),
     "notes_starter_corrected": (1000, 12, 24, "score"),
@@ -166,7 +179,7 @@ FAULTS = {
     "paper_grpo_swe": ["plays each task once", "not of solved tasks", "PASS_TO_PASS", "One seed"],
     "swe_gym_qwen3_8b": ["25 evaluation tasks", "80/81", "PASS_TO_PASS", "One step a batch"],
     "paper_hybrid": ["one seed", ".75 to .72", "One step a batch"],
-    "notes_7b_verbatim": [".66", ".0066", "KL .1 flat", "3 epochs", "never reads the last reward", "inverted"],
+    "notes_7b_verbatim": [".66", ".0066", "KL .1 flat", "3 epochs", "never reads the last reward", "inverted", "80 %"],
     "notes_7b_corrected": ["One step a batch".lower(), "tested nowhere"],
     "notes_starter_verbatim": [".29 (+.00)", ".66", "three times the highest", "never reads the last reward"],
     "notes_starter_corrected": ["one step a batch", "tested nowhere"],
@@ -178,9 +191,9 @@ LEFT_OUT = {
     "paper_grpo_swe": ["tools", "90 and 25", "drop_last"],
     "swe_gym_qwen3_8b": ["tools", "90 and 25", "drop_last"],
     "paper_hybrid": ["40001"],
-    "notes_7b_verbatim": ["elastic step budget", "75 % and 40 %", ".8 and .2", "kl_coef_end: 0.1"],
+    "notes_7b_verbatim": [".8 and .2", "hybrid_text", "kl_coef_end: 0.1"],
     "notes_7b_corrected": ["elastic step budget", "curriculum gates"],
-    "notes_starter_verbatim": ["-10 %", "1.77e-6", "medium density"],
+    "notes_starter_verbatim": ["medium density"],
     "notes_starter_corrected": ["-10 %"],
 }
 EXPECTED = {
@@ -243,6 +256,19 @@ def test_games_steps_and_rewards_are_those_of_the_source(name):
     assert max(config.sft.demonstrations, config.rl.tasks_per_iteration) <= count
     for split, wanted in config.evaluation.splits.items():
         assert wanted == len(environment.split(split).tasks) == 100
+
+
+def test_the_notes_curriculum_has_their_levels_and_begins_at_twice_the_way():
+    config = load("notes_7b_verbatim")
+    environment, section = make(config.env.options), config.curriculum
+    assert list(section.levels) == ["w2-o3-q4", "w8-o3-q4", "w2-o12-q4", "w4-o6-q8"]
+    for name, level in section.levels.items():
+        training, held_out = environment.split(level.train).tasks, environment.split(level.evaluate).tasks
+        assert {task.payload["level"] for task in (*training, *held_out)} == {name}
+        assert (len(training), len(held_out)) == (500, section.evaluation_tasks)
+        optimal = int(name.split("-q")[1])
+        assert training[0].payload["max_steps"] == section.budget_most * optimal
+        assert held_out[0].payload["max_steps"] == section.budget_factor * optimal
 
 
 def test_alfworld_is_played_as_in_the_source():

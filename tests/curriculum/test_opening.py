@@ -40,6 +40,18 @@ def test_all_mistakes_are_listed_at_once():
         open_course(CurriculumSection(step_budget=True), "gone", Shelf(SPLITS))
 
 
+def test_a_task_is_not_trained_on_and_evaluated_under_two_names_of_splits():
+    """The second level is tried on three tasks of which the first one's training has two."""
+    splits = {**SPLITS, "hard": tasks("hard", 5), "mixed": [*SPLITS["train"][:2], *tasks("new", 1)]}
+    one, two = LevelSection(train="train", evaluate="test"), LevelSection(train="hard", evaluate="mixed")
+    for fields in ({"levels": {"one": one, "two": two}}, {"levels": {"two": two}, "core_split": "train"}):
+        with pytest.raises(ConfigError) as caught:
+            open_course(CurriculumSection(**fields, evaluation_tasks=3), "train", Shelf(splits))
+        (mistake,) = caught.value.mistakes
+        told = f"curriculum.levels.two.evaluate: 2 tasks of split 'mixed', such as {splits['mixed'][0].id}"
+        assert mistake.startswith(told)
+
+
 def test_a_budget_wants_tasks_that_know_of_steps():
     bare = {"train": [dataclasses.replace(task, payload={}) for task in SPLITS["train"]]}
     with pytest.raises(ConfigError, match=r"curriculum.step_budget: got true, and the tasks of split 'train' have no"):

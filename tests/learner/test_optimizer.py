@@ -60,10 +60,11 @@ def test_a_half_without_gradients_keeps_weights_and_moments(params):
         ("linear", 3, 0.25),  # progress 0: the full rate once more
         ("linear", 4, 0.25 + 0.1 * (1 - 0.9 / 8)),
         ("cosine", 4, 0.25 + 0.1 * (0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi / 8)))),
+        ("steps", 7, 0.15 + 2 * 0.1 + 2 * 0.09 + 0.081),  # a tenth less after every two steps
     ],
 )
 def test_schedule(params, decay, steps, expected):
-    move = moved(optimizer(decay=decay, warmup=2), params, jax.tree.map(jnp.ones_like, params), steps)
+    move = moved(optimizer(decay=decay, warmup=2, decay_every=2), params, jax.tree.map(jnp.ones_like, params), steps)
     np.testing.assert_allclose(-move["policy"]["head"], expected, rtol=1e-4)
 
 

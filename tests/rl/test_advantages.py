@@ -102,6 +102,12 @@ def test_an_observation_leak_is_invisible_at_gamma_and_lambda_one():
     np.testing.assert_allclose(leaking[0, :2], [0.665177, 0.731201], atol=TOLERANCE)
 
 
+def test_the_guides_example_of_a_td_error():
+    """Worth 80 before the token and 85 after it, paid nothing: it was 5 better than expected."""
+    errors, _ = run_gae([0, 0], [80, 85], [1, 1], gamma=1.0, lam=0.0)
+    np.testing.assert_allclose(errors, [[5, -85]])
+
+
 def test_a_win_and_a_loss_differ_on_every_token():
     # Forgetting the last reward and the last delta gives .353 .271 .185 .095 0 for both.
     values = [0.1, 0.2, 0.3, 0.4, 0.5]
