@@ -165,18 +165,27 @@ class TextWorldEnvironment:
         return OwnReturns(win_least=1 - penalty * steps, other_most=most, step_least=-penalty)
 
     def _refuse_known_games(self, levels: set[str]) -> None:
-        """Different seeds can make the same game, which would then be trained on and held out."""
-        train = self._splits.get("train")
-        if train is None or self._level(train) not in levels:
+        """Different seeds can make the same game, which would then be trained on and held out.
+
+        Trained on are the split "train" and those whose names begin with it, such as "train-harder" of a curriculum.
+        """
+        made = {name: self._made(split) for name, split in self._splits.items() if self._level(split) in levels}
+        known = {
+            read_info(path).fingerprint: (name, seed)
+            for name, games in made.items()
+            if name.startswith("train")
+            for seed, path in games.items()
+        }
+        if not known:
             return
-        others = {name: split for name, split in self._splits.items() if name != "train" and self._same(split, train)}
-        held_out = {(name, seed): path for name, split in others.items() for seed, path in self._made(split).items()}
-        if not held_out:
-            return
-        known = {read_info(path).fingerprint: seed for seed, path in self._made(train).items()}
-        same = [(key, known.get(read_info(path).fingerprint)) for key, path in held_out.items()]
+        same = [
+            ((name, seed), known.get(read_info(path).fingerprint))
+            for name, games in made.items()
+            if not name.startswith("train")
+            for seed, path in games.items()
+        ]
         mistakes = [
-            f"env.options.splits.{name}: seed {seed} makes the same game as seed {twin} of train; add it to "
+            f"env.options.splits.{name}: seed {seed} makes the same game as seed {twin[1]} of {twin[0]}; add it to "
             f"env.options.splits.{name}.exclude."
             for (name, seed), twin in same
             if twin is not None
@@ -187,9 +196,6 @@ class TextWorldEnvironment:
     def _made(self, split: SplitOptions) -> dict[int, str]:
         paths = {seed: self._path(split, seed) for seed in _seeds(split)}
         return {seed: path for seed, path in paths.items() if is_made(path)}
-
-    def _same(self, one: SplitOptions, other: SplitOptions) -> bool:
-        return self._level(one) == self._level(other)
 
     def _level(self, split: SplitOptions) -> str:
         return _level(self._options, split)

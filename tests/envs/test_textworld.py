@@ -472,9 +472,10 @@ def test_listing_tasks_and_experts_imports_no_simulator(custom):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_two_games_that_are_the_same_are_refused(custom, tmp_path):
+@pytest.mark.parametrize("trained", ["train", "train-again"])
+def test_two_games_that_are_the_same_are_refused(tmp_path, trained):
     """Different seeds can make one game: here the held-out page is a copy of a training page."""
-    splits = {"train": {"first_seed": 5, "count": 1}, "heldout": {"first_seed": 9, "count": 1}}
+    splits = {trained: {"first_seed": 5, "count": 1}, "heldout": {"first_seed": 9, "count": 1}}
     environment = make({"cache_dir": str(tmp_path), "splits": splits})
     page = {"objective": "win", "goal": "win", "walkthrough": ["look"], "max_score": 1}
     tasks = [environment.split(name).tasks[0] for name in splits]
@@ -482,7 +483,7 @@ def test_two_games_that_are_the_same_are_refused(custom, tmp_path):
         path = Path(task.payload["path"]).with_suffix(".meta.json")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(page))
-    with pytest.raises(ConfigError, match=r"heldout: seed 9 makes the same game as seed 5 of train; add it to"):
+    with pytest.raises(ConfigError, match=rf"heldout: seed 9 makes the same game as seed 5 of {trained}; add it to"):
         environment.prepare(tasks, nothing)
 
 
