@@ -116,6 +116,9 @@ def test_one_hangs_one_dies_two_are_fine(make_pool):
 def test_faults_leave_nothing_behind_after_twenty_rounds():
     make_pool = pool_maker("multiprocess")
     make_pool().close()  # starts multiprocessing's own helper, which stays
+    patience = time.monotonic() + 5
+    while threading.active_count() > 1 and time.monotonic() < patience:
+        time.sleep(0.05)  # a thread of an earlier test, on its way out, would be missed later on
     before = footprint()
     with make_pool("faulty_env:make", workers=2, step_timeout_s=0.3) as pool:
         open_all(pool, [faulty_task("none")] * 2)
