@@ -30,7 +30,7 @@ from jaxmtrl.parallel.hosts import ALONE, Hosts, share_a_place, this_host
 from jaxmtrl.parallel.mesh import sampling_mesh
 from jaxmtrl.parallel.sharding import replicated
 from jaxmtrl.pools import make_pool, require_admissible, require_patience, require_states
-from jaxmtrl.pretrained import frozen_base, keep_text, read_text
+from jaxmtrl.pretrained import frozen_base, keep_text, read_text, resolve
 from jaxmtrl.progress import Progress
 from jaxmtrl.rewards.source import check_order, load_source
 from jaxmtrl.rollout.collect import Player, SlotEngine
@@ -114,6 +114,13 @@ def use_compilation_cache(folder: str) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
+def resolved(config: Config) -> Config:
+    """`pretrained.resolve`, once the tasks are found to be there: a model that must be fetched takes its time."""
+    if config.model.from_pretrained:
+        check_tasks(config)
+    return resolve(config)
+
+
 def check(config: Config, *, training: bool = False) -> Environment:
     """Finds what is wrong between the config, the environment and the devices without making anything.
 
@@ -123,6 +130,11 @@ def check(config: Config, *, training: bool = False) -> Environment:
     mesh = mesh_of(config)
     check_devices(config, mesh, mesh.devices.flat[0].platform, training=training)
     check_hosts(config)
+    return check_tasks(config)
+
+
+def check_tasks(config: Config) -> Environment:
+    """The part of `check` that asks the environment alone, and no device."""
     environment = load_source(config)
     require_patience(config, environment)
     tasks_of(environment, config.env.train_split, None, "env.train_split")

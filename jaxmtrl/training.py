@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmtrl.assembly import Parts, assemble, check, params_at_end_of
+from jaxmtrl.assembly import Parts, assemble, check, params_at_end_of, resolved
 from jaxmtrl.batch import TokenBatch
 from jaxmtrl.checkpoint import Checkpoints
 from jaxmtrl.coach import Coach
@@ -36,7 +36,7 @@ from jaxmtrl.lookout import Lookout
 from jaxmtrl.metrics import MetricsWriter
 from jaxmtrl.parallel.hosts import open_in_order, this_host
 from jaxmtrl.parallel.sharding import fetched_from_host, sent_to_host
-from jaxmtrl.pretrained import pretrained_policy, resolve
+from jaxmtrl.pretrained import pretrained_policy
 from jaxmtrl.progress import Progress
 from jaxmtrl.rollout.feed import Feed
 from jaxmtrl.rollout.plays import seeded_plays
@@ -387,7 +387,7 @@ def train(config: Config) -> dict[str, Any]:
     Raises:
         JaxmtrlError: whatever the person at the keyboard can mend.
     """
-    config, hosts = resolve(config), this_host()
+    config, hosts = resolved(config), this_host()
     check(config, training=True)  # before there is a folder, which another config could not use
     with (
         closing(open_in_order(hosts, lambda: RunFolder.open(config, hosts.index))) as folder,

@@ -12,7 +12,7 @@ import optax
 import pytest
 import tiny
 
-from jaxmtrl.assembly import check, make_optimizers
+from jaxmtrl.assembly import check, make_optimizers, resolved
 from jaxmtrl.config.loading import load_config
 from jaxmtrl.errors import ConfigError
 from jaxmtrl.pools import make_pool
@@ -41,6 +41,13 @@ def test_workers_pay_what_the_config_composes():
             results.append(pool.receive(60.0)[0].step)
     assert [result.reward for result in results if result] == pytest.approx([0.05, 0.05, 0.05, 0.65])
     assert results[-1] is not None and results[-1].metrics["reward/progress"] == -0.75
+
+
+def test_a_model_is_looked_for_only_when_the_tasks_are_there():
+    """A path of two parts may be a hub id, and without a network the hub's tries take a minute."""
+    asked = ["model.from_pretrained=models/not-there", "sft.demonstrations=100000"]
+    with pytest.raises(ConfigError, match=r"sft\.demonstrations: .*100000"):
+        resolved(load_config(TOY, asked))
 
 
 def test_a_rate_that_falls_in_steps_falls_in_rl_alone():

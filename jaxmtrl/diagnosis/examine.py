@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from jaxmtrl.assembly import check
+from jaxmtrl.assembly import check, resolved
 from jaxmtrl.config.sections import Config
 from jaxmtrl.diagnosis.bench import Bench, Rehearsal, make_bench, rehearse
 from jaxmtrl.diagnosis.compiled import check_compiled
@@ -32,7 +32,7 @@ from jaxmtrl.diagnosis.shrink import shrink
 from jaxmtrl.diagnosis.text import check_text
 from jaxmtrl.envs.base import Environment
 from jaxmtrl.parallel.mesh import make_mesh
-from jaxmtrl.pretrained import read_text, resolve, text_folder
+from jaxmtrl.pretrained import read_text, text_folder
 from jaxmtrl.rewards.source import env_source
 from jaxmtrl.rollout.pack import episode_length
 from jaxmtrl.rollout.pool import MultiprocessPool
@@ -75,7 +75,7 @@ def examine(config: Config, report: Callable[[str, Sequence[Finding]], None]) ->
         ConfigError: the config does not fit the environment or the devices.
     """
     began = time.monotonic()
-    config = resolve(config)
+    config = resolved(config)
     environment = check(config)
     kept: list[tuple[str, Finding]] = []
 
