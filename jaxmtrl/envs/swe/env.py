@@ -57,6 +57,10 @@ class Workshop(Protocol):
         """The instance of a task, ready to be played until `give_back`."""
         ...
 
+    def hint(self, instance: SweInstance) -> str:
+        """Where to look, as the policy is told; "" where it is not. The instance has been taken."""
+        ...
+
     def give_back(self, instance: SweInstance) -> None: ...
 
 
@@ -87,13 +91,14 @@ class SweEnv:
         self._code = ""
         instance, prepared = self._workshop.take(task)
         try:
+            hint = self._workshop.hint(instance)
             sandbox = persist(lambda _: self._backend.open(prepared.base, self._rules.limits))
         except BaseException:
             self._workshop.give_back(instance)
             raise
         turns = task.payload["max_steps"]
         self._play = _Play(instance=instance, prepared=prepared, turns=turns, sandbox=sandbox)
-        return first_observation(instance, self._rules.wording, turns)
+        return first_observation(instance, self._rules.wording, turns, hint)
 
     def step(self, action: str) -> StepResult:
         """Runs one command, or grades; raises SandboxFailure where the machine fails."""

@@ -22,6 +22,7 @@ from jaxmtrl.envs.swe.files import must_take_files
 from jaxmtrl.envs.swe.grade import Prepared
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.loading import load_instances
+from jaxmtrl.envs.swe.places import hint
 from jaxmtrl.envs.swe.preparing import Preparer
 from jaxmtrl.envs.swe.rewards import junk_worth, most_of_losing
 from jaxmtrl.envs.swe.sandbox.api import Backend
@@ -60,6 +61,7 @@ class SweEnvironment:
         )
         self._rules = rules(options)
         self._preparer = Preparer(self._cache, self._rules.limits)
+        self._hints: dict[str, str] = {}  # by instance id
 
     @property
     def max_steps(self) -> int:
@@ -101,7 +103,8 @@ class SweEnvironment:
             if base.image:
                 return None
             gold = self._cache.gold(instance).files
-            return gold_actions(base, gold, form=self._options.actions, way=self._options.expert)
+            told = self._options.hint == "place" and self._options.expert == "looking"
+            return gold_actions(base, gold, form=self._options.actions, way="told" if told else self._options.expert)
         finally:
             self._cache.release(instance)
 
@@ -165,6 +168,18 @@ class SweEnvironment:
         """See `env.Workshop`."""
         instance = self._instance(task)
         return instance, self._preparer.prepare(self._backend, instance)
+
+    def hint(self, instance: SweInstance) -> str:
+        """See `env.Workshop`."""
+        if self._options.hint == "none" or not instance.patch:
+            return ""
+        if instance.id not in self._hints:
+            base = self._cache.base(instance)
+            try:
+                self._hints[instance.id] = "" if base.image else hint(base, self._cache.gold(instance).files)
+            finally:
+                self._cache.release(instance)
+        return self._hints[instance.id]
 
     def give_back(self, instance: SweInstance) -> None:
         self._cache.release(instance)

@@ -29,10 +29,18 @@ class Wording:
     command_s: float
 
 
-def first_observation(instance: SweInstance, wording: Wording, turns: int) -> str:
-    """The task and the rules."""
+def first_observation(instance: SweInstance, wording: Wording, turns: int, hint: str = "") -> str:
+    """The task, where to look if that is told, and the rules."""
     what = f"The Python code in {WORKDIR} ({instance.repo}) has a fault."
-    parts = [what, statement(instance, wording.level), *_rules(wording), how_to_answer(wording.form), _left(turns)]
+    told = [hint] if hint else []
+    parts = [
+        what,
+        statement(instance, wording.level),
+        *told,
+        *_rules(wording),
+        how_to_answer(wording.form),
+        _left(turns),
+    ]
     return "\n\n".join(part.strip() for part in parts)
 
 

@@ -125,6 +125,13 @@ class SweOptions:
         Literal["a", "b", "c"],
         Field(description="of rows that have several: a: which tests fail; b: how they do; c: what is wrong"),
     ] = "b"
+    hint: Annotated[
+        Literal["none", "place"],
+        Field(
+            description="place: the first observation names some thirty lines of a function in which the known repair "
+            "replaces something; for first lessons, as it gives half the work away"
+        ),
+    ] = "none"
     tests: Annotated[
         Literal["hidden", "visible"], Field(description="whether the workspace has the tests that decide")
     ] = "hidden"

@@ -56,6 +56,9 @@ class Shelf:
         self.taken += 1
         return self.instance, self.prepared
 
+    def hint(self, instance):
+        return ""
+
     def give_back(self, instance):
         self.taken -= 1
 
