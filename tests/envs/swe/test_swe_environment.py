@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 
 import pytest
@@ -203,6 +204,24 @@ def test_the_share_of_the_study_warns_of_what_it_pays_for_nothing(options):
     environment = make(options | {"reward": "study_ratio"})
     with pytest.warns(UserWarning, match=r"pays 0\.500 \(median"):
         environment.prepare(environment.split("train").tasks, lambda done, total: None)
+
+
+@in_a_sandbox
+def test_a_hint_names_the_place_when_asked_and_the_expert_follows_it(options):
+    """`total` stands in a few lines; without the option nothing is told of where the repair is."""
+    task = make(options).split("heldout").tasks[0]
+    plain = make(options).make_env()
+    assert "Look at lines" not in plain.reset(task)
+    plain.close()
+    environment = make({**options, "hint": "place"})
+    env = environment.make_env()
+    seen = env.reset(task)
+    (told,) = re.findall(r"^Look at lines (\d+) to (\d+) of tiny/core\.py\.$", seen, re.MULTILINE)
+    actions = environment.expert_actions(task) or ()
+    assert f"sed -n '{told[0]},{told[1]}p' tiny/core.py" in actions[0]
+    results = [env.step(action) for action in actions]
+    assert TOTAL[1] in results[0].observation and results[-1].success
+    env.close()
 
 
 def test_a_config_that_would_kill_workers_at_work_is_refused(options, tmp_path):
