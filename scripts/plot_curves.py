@@ -17,7 +17,7 @@ from jaxmtrl.errors import JaxmtrlError
 from jaxmtrl.metrics import METRICS_FILE, read_records
 from jaxmtrl.run_folder import RESULT_FILE
 
-POLICIES = {"untrained": "untrained", "pretrain": "pretrained", "sft": "after SFT", "rl": "after PPO"}
+POLICIES = {"untrained": "untrained", "pretrain": "pretrained", "sft": "after SFT", "rl": "after RL"}
 
 
 def smoothed(values: list[float], width: int = 5) -> list[float]:
@@ -51,7 +51,7 @@ def draw(runs: list[Path], out: Path, split: str) -> None:
             [by[policy]["ci95"][1] - by[policy]["success"] for policy in own],
         ]
         right.errorbar(places, heights, yerr=errors, fmt="o", color=colour, capsize=3, label=label)
-    left.set(xlabel="PPO iteration", ylabel="success", title="training games, sampled play", ylim=(0, 1))
+    left.set(xlabel="RL iteration", ylabel="success", title="training games, sampled play", ylim=(0, 1))
     right.set(title=f"{split} games, greedy play", ylim=(0, 1), xticks=range(len(policies)))
     right.set_xticklabels([POLICIES[policy] for policy in policies])
     for axis in (left, right):
