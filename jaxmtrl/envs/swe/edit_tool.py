@@ -114,9 +114,11 @@ def edit(name, text):
         lines, place = replaced(lines, old, new, name)
         ends = _ends(ends, place, len(old) or before, len(new))
         last = new
-    if not replacements[0][0]:
+    if lines and not replacements[0][0]:
         lines, ends = [*lines, ""], [*ends[:-1], ends[0] or "\n", ""]  # so that the last line has an end
     result = "".join(line + end for line, end in zip(lines, ends))
+    if exists and result == content:
+        raise Refused("the new lines are the old ones again: write after ==== what shall stand there instead")
     _write(name, result)
     shown = _numbered(lines, place - 2, place + min(len(last), _SHOWN) + 2)
     return f"{'edited' if exists else 'made'} {name}\n{shown}{_complaint(name, result)}"

@@ -14,7 +14,6 @@ _FUNCTION = 'edit() { "$(command -v python3 || command -v python)" -IS "${BASH_E
 
 SHOWN: Mapping[str, bytes] = {_PLACE: _TOOL.read_bytes(), _START: _FUNCTION.encode()}  # files by absolute path
 ENVIRONMENT: Mapping[str, str] = {"BASH_ENV": _START}
-_CONTEXT = 1  # lines around a change that are written at first
 
 
 def edit_command(path: str, before: str | None, after: str) -> str:
@@ -38,16 +37,17 @@ def edit_command(path: str, before: str | None, after: str) -> str:
 
 
 def _replacements(before: Sequence[str], after: Sequence[str]) -> list[tuple[list[str], list[str]]]:
-    """Pieces of the texts that differ, each with as many lines around as make its old lines the only such ones.
+    """Pieces of the texts that differ, each with as few lines around as make its old lines the only such ones.
 
+    Lines that are copied teach little and can go wrong; where lines only come or go, one beside them says where.
     `edit` does them one after the other, so a piece is looked for where those before it have been done.
     """
-    groups = difflib.SequenceMatcher(a=before, b=after, autojunk=False).get_grouped_opcodes(_CONTEXT)
+    groups = difflib.SequenceMatcher(a=before, b=after, autojunk=False).get_grouped_opcodes(0)
     spans = [(group[0][1], group[-1][2], group[0][3], group[-1][4]) for group in groups]
     found: list[tuple[list[str], list[str]]] = []
     for start, end, new_start, new_end in spans:
         current = [*after[:new_start], *before[start:]]  # what stands when its turn comes
-        more = 0
+        more = 0 if start < end and new_start < new_end else 1
         while True:
             back, high = min(more, new_start), min(len(before), end + more)
             old = [*after[new_start - back : new_start], *before[start:high]]

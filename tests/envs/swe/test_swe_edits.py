@@ -65,6 +65,14 @@ def test_all_are_done_or_none(path):
     assert path.read_text() == FILE.replace("(x)", "(y)")
 
 
+def test_an_edit_that_changes_nothing_is_refused(path):
+    """Told "edited", a policy would submit what it never changed; a new empty file is a change."""
+    assert "old ones again" in refusal(path, hunk("def g(x):\n", "def g(x):\n"))
+    there_and_back = hunk("def g(x):\n", "def h(x):\n") + hunk("def h(x):\n", "def g(x):\n")
+    assert "old ones again" in refusal(path, there_and_back)
+    assert edit_tool.edit(str(path.with_name("b.py")), hunk("", "")).startswith("made")
+
+
 def test_lines_go_where_nothing_takes_their_place(path):
     edit_tool.edit(str(path), hunk("\n\ndef g(x):\n    return x\n", ""))
     assert path.read_text() == "def f(x):\n    return x\n"
@@ -192,6 +200,14 @@ def test_a_change_among_equal_blocks_takes_as_many_lines_as_make_it_the_only_pla
     (tmp_path / "a").write_text(before)
     assert run(command, tmp_path).returncode == 0 and (tmp_path / "a").read_text() == after
     assert "# 3" in command and "# 2" not in command
+
+
+def test_no_line_is_copied_that_need_not_be():
+    """A replaced line that stands once stands alone; lines that come or go need one beside them to say where."""
+    changed = edit_command("a", FILE, FILE.replace("def g(x)", "def g(y)"))
+    assert changed == "edit a <<'E'\n<<<<\ndef g(x):\n====\ndef g(y):\n>>>>\nE"
+    added = edit_command("a", "one\ntwo\n", "one\nhalf\ntwo\n")
+    assert added == "edit a <<'E'\n<<<<\none\ntwo\n====\none\nhalf\ntwo\n>>>>\nE"
 
 
 LINES = st.lists(st.sampled_from(["a", "b", "  a", "", "====", ">>>>", "<<<<<", "E", "é"]), max_size=14)
