@@ -80,6 +80,9 @@ class OneTask:
     def take(self, task: Task) -> tuple[SweInstance, Prepared]:
         return self.instance, self.prepared
 
+    def hint(self, instance: SweInstance) -> str:
+        return ""
+
     def give_back(self, instance: SweInstance) -> None:
         pass
 
