@@ -23,6 +23,7 @@ def test_every_episode_is_won_and_nothing_is_left(tmp_path, monkeypatch):
     found = bench_swe.benchmark(workshop, workshop.tasks, episodes=3, workers=2)
     assert found["leaks"] == {"processes": 0, "mounts": 0}
     assert found["episodes_per_min"] > 0 and found["open_ms"] > 0 and found["close_ms"] >= 0
+    assert found["command_ms"] > 0 and set(bench_swe.BARS_MS) < set(found)
 
 
 def test_a_process_that_is_left_is_seen():
