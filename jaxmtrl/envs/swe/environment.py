@@ -57,6 +57,7 @@ class SweEnvironment:
             folder(options.cache),
             mirrors=folder(options.mirrors),
             venvs=folder(options.venvs),
+            rootfs=folder(options.rootfs),
             max_bytes=int(options.cache_gib * (1 << 30)),
         )
         self._rules = rules(options)
@@ -186,8 +187,7 @@ class SweEnvironment:
 
     @cached_property
     def _backend(self) -> Backend:
-        made = ("injected", "release")  # of archives, whatever their rows say
-        images = self._cache.mirrors is None and any(i.image and i.source not in made for i in self._by_id.values())
+        images = self._cache.needs_containers(self._by_id.values())
         return choose(self._options.backend, unsafe=self._options.unsafe, images=images)
 
     @cached_property

@@ -1,7 +1,7 @@
 """From a row to what can be played and graded: the base, the tests that decide, and where Python is.
 
-Rows of repositories and packages have their tests in the cache. Rows of container images have them in the image, with
-`test_patch` on top, and are asked for them once.
+Rows of repositories, packages and exported images have their tests in the cache. Containers have them in their image,
+with `test_patch` on top, and are asked for them once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Preparer:
             base=base,
             tests=self._tests_of_image(backend, base, instance) if base.image else self._cache.tests(instance),
             roots=tuple(roots),
-            environment={"PATH": _IMAGE_PATH} if base.image else {},
+            environment={"PATH": _IMAGE_PATH} if base.image or base.rootfs else {},
             baseline_s=float(instance.extra.get("suite_s") or 0.0),
         )
 

@@ -96,9 +96,20 @@ class SweOptions:
         str | None,
         Field(min_length=1, description="folder of <owner>__<repo>__<version> environments, for rows of repositories"),
     ] = None
+    rootfs: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="folder of exported container images, each named as its image without registry and tag; rows "
+            "of images are played in those, by bwrap",
+        ),
+    ] = None
     backend: Annotated[
         Literal["auto", "bwrap", "podman", "docker", "local"],
-        Field(description="where commands run; auto: the first of bwrap, podman, docker that is installed"),
+        Field(
+            description="where commands run; auto: bwrap, or where rows can be had in containers of images alone, the "
+            "first of podman and docker that works"
+        ),
     ] = "auto"
     unsafe: Annotated[
         bool, Field(description="allow backend local, which runs the policy's commands with all your rights")

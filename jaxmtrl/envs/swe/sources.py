@@ -1,6 +1,6 @@
-"""Where the files of a task's repository come from: a source archive of the package registry, or a local git mirror.
+"""Where the files of a task's repository come from: a package's source archive, a local git mirror, an exported image.
 
-Both leave out what could hold a built copy of the code, and every link that leads out of the tree.
+All leave out what could hold a built copy of the code, and every link that leads out of the tree.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
@@ -20,6 +21,7 @@ from pathlib import Path
 from jaxmtrl.envs.swe.cache import make_folder
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.patches import git_environment
+from jaxmtrl.envs.swe.sandbox.api import WORKDIR
 from jaxmtrl.errors import EnvironmentFailure
 
 _BUILT_FOLDERS = frozenset({"__pycache__", ".eggs", ".tox", ".nox", ".pytest_cache", ".hypothesis", ".mypy_cache"})
@@ -35,12 +37,15 @@ class SourceError(EnvironmentFailure):
     """The files of a repository cannot be had; says what to put where."""
 
 
-def extract_source(instance: SweInstance, folder: Path, *, archives: Path, mirrors: Path | None) -> None:
+def extract_source(
+    instance: SweInstance, folder: Path, *, archives: Path, mirrors: Path | None, rootfs: Path | None = None
+) -> None:
     """Writes the files of the instance's base into `folder`, before any patch of it, without built ones.
 
     Args:
         archives: where source archives are kept, by <name>-<version>; those that are missing are fetched by pip.
         mirrors: where <owner>__<repo>.git lies for repositories that are no packages.
+        rootfs: root file system of the instance's image, which is asked instead of the mirrors.
 
     Raises:
         SourceError: no mirror, no such commit, or an archive that is not the one of the row.
@@ -55,6 +60,8 @@ def extract_source(instance: SweInstance, folder: Path, *, archives: Path, mirro
                 "damaged, remove it, and it is fetched again"
             )
         unpack_archive(archive, folder)
+    elif rootfs is not None:
+        _copy_of_an_image(instance, folder, rootfs)
     else:
         _export_mirror(instance, folder, mirrors)
 
@@ -173,6 +180,27 @@ def _export_mirror(instance: SweInstance, folder: Path, mirrors: Path | None) ->
             said = words.read().decode("utf-8", "replace").strip()[-400:]
             raise SourceError(f"{mirror} does not give the commit {instance.base} of {instance.id}: {said}")
     clean_tree(folder)
+
+
+def _copy_of_an_image(instance: SweInstance, folder: Path, rootfs: Path) -> None:
+    """What lies in the image's workspace, built extensions included: the image's Python may import those."""
+    workspace = rootfs / WORKDIR.strip("/")
+    if workspace.is_symlink() or not workspace.is_dir():
+        raise SourceError(f"{rootfs} has no folder {WORKDIR}, where the repository of {instance.id} should stand")
+
+    def unwanted(top: str, names: list[str]) -> list[str]:
+        return [name for name in names if name == ".git" or not _is_plain(os.lstat(os.path.join(top, name)).st_mode)]
+
+    try:
+        shutil.copytree(workspace, folder, symlinks=True, ignore=unwanted, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as err:
+        told = str(err)[:300]
+        raise SourceError(f"{workspace} cannot be copied: {told}; let this user read what was exported") from err
+    clean_tree(folder)
+
+
+def _is_plain(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
 
 
 def _find_mirror(repo: str, mirrors: Path | None) -> Path:

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jaxmtrl.envs.swe.cache import FolderCache, default_folder
+from jaxmtrl.envs.swe.images import how_to_export, rootfs_name
 from jaxmtrl.envs.swe.instance import SweInstance
 from jaxmtrl.envs.swe.patches import PatchError, apply_patch, git_environment, patched_paths, run_git
+from jaxmtrl.envs.swe.row_rules import OURS
 from jaxmtrl.envs.swe.rows import row_hash
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, FileChange
 from jaxmtrl.envs.swe.sandbox.owner import hand_over
@@ -35,6 +37,7 @@ class TreeCache:
         *,
         mirrors: Path | None = None,
         venvs: Path | None = None,
+        rootfs: Path | None = None,
         max_bytes: int = 20 << 30,
     ):
         """
@@ -42,11 +45,13 @@ class TreeCache:
             folder: of the cache; its own place in the user's home where None.
             mirrors: where <owner>__<repo>.git lies, for rows of repositories.
             venvs: where <owner>__<repo>__<version> or <owner>__<repo> lies, for rows without `requirements`.
+            rootfs: where the root file systems of images lie, each by `images.rootfs_name`; it goes before `mirrors`.
             max_bytes: what is not in use is removed beyond it, that first which was not used for longest.
         """
         self.folder = folder or default_folder()
         self.mirrors = mirrors
         self.venvs = venvs
+        self.rootfs = rootfs
         self._cache = FolderCache(self.folder, max_bytes)
         self._held: dict[str, list[list[tuple[str, str]]]] = {}  # by row: what each `base` holds for it
 
@@ -73,19 +78,33 @@ class TreeCache:
         Raises:
             SourceError, PatchError: the files cannot be had, or a patch of the row does not fit them.
         """
-        if instance.image and not instance.source.startswith(("injected", "release")) and self.mirrors is None:
+        if self.needs_containers([instance]):
+            if instance.bug_patch.strip():
+                cure = how_to_export(instance.image, "ROOTFS")
+                raise SourceError(
+                    f"the fault of {instance.id} is a patch, and a container is played as its image is; export it "
+                    f"({cure}) and name ROOTFS by env.options.rootfs, or --rootfs"
+                )
             return Base(tree=None, image=instance.image)
+        rootfs = self._rootfs(instance)
         key = row_hash(instance)
         with self._holding(instance) as held:
-            if instance.source in ("injected", "release"):
+            if instance.source in OURS:
                 tree = self._get(
                     held, "clean", self._clean_key(instance), lambda into: self._make_clean(instance, into)
                 )
                 layers = (self._get(held, "layer", key, lambda into: self._make_layer(instance, into)),)
             else:
+                key = _short(key, rootfs.name) if rootfs is not None else key
                 tree = self._get(held, "tree", key, lambda into: self._make_tree(instance, into))
                 layers = ()
-            return Base(tree=tree, layers=layers, venv=self._venv(instance, held) if venv else None)
+            own = venv and rootfs is None  # an image brings its own Python
+            return Base(tree=tree, layers=layers, venv=self._venv(instance, held) if own else None, rootfs=rootfs)
+
+    def needs_containers(self, instances: Iterable[SweInstance]) -> bool:
+        """Whether one of them can be had in a container of its image only."""
+        elsewhere = self.mirrors is not None or self.rootfs is not None
+        return not elsewhere and any(one.image and one.source not in OURS for one in instances)
 
     def release(self, instance: SweInstance) -> None:
         """Lets go of what `base` gave, once for each time."""
@@ -161,7 +180,17 @@ class TreeCache:
         return files, links
 
     def _extract(self, instance: SweInstance, folder: Path) -> None:
-        extract_source(instance, folder, archives=self.archives, mirrors=self.mirrors)
+        rootfs = self._rootfs(instance)
+        extract_source(instance, folder, archives=self.archives, mirrors=self.mirrors, rootfs=rootfs)
+
+    def _rootfs(self, instance: SweInstance) -> Path | None:
+        """Of the instance's image; None where the instance has none, or no folder of them is named."""
+        if self.rootfs is None or not instance.image or instance.source in OURS:
+            return None
+        found = self.rootfs / rootfs_name(instance.image)
+        if not found.is_dir():
+            raise SourceError(f"no folder {found} for {instance.id}: {how_to_export(instance.image, self.rootfs)}")
+        return found
 
     def _clean_key(self, instance: SweInstance) -> str:
         return _short(instance.repo, instance.version, instance.base, *sorted(_tests(instance)))

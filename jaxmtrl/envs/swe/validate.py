@@ -160,7 +160,7 @@ class Verdicts:
 
 def environment_hash(instance: SweInstance, base: Base) -> str:
     """Equal for equal machines, interpreters and installed packages, as far as their names and versions tell."""
-    words = [platform.machine(), platform.python_version(), venv_key(instance), base.image or ""]
+    words = [platform.machine(), platform.python_version(), venv_key(instance), instance.image if base.image or base.rootfs else ""]
     if base.venv is not None:
         words += sorted(info.name for info in site_packages(base.venv).glob("*.dist-info"))
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
@@ -198,9 +198,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         raise ConfigError("the command line", [f"--out {options.out} is read as rows too; name another folder"])
     instances = load_instances(options.rows)
     must_take_files(options.out, "--out")
-    cache = TreeCache(options.cache, mirrors=options.mirrors, venvs=options.venvs)
-    images = cache.mirrors is None and any(i.image and i.source not in ("injected", "release") for i in instances)
-    backend = choose(options.backend, unsafe=options.unsafe, images=images)
+    cache = TreeCache(options.cache, mirrors=options.mirrors, venvs=options.venvs, rootfs=options.rootfs)
+    backend = choose(options.backend, unsafe=options.unsafe, images=cache.needs_containers(instances))
     valid, rejected = [], []
     for instance, verdict in judge(backend, cache, instances, tests_s=options.tests_s, jobs=options.jobs):
         print(f"{instance.id}: {'valid' if verdict.valid else verdict.why}", file=sys.stderr, flush=True)
@@ -227,6 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", type=positive(int), default=1, help="rows at a time")
     add("--mirrors", type=named, help="folder of <owner>__<repo>.git")
     add("--venvs", type=named, help="folder of <owner>__<repo>__<version>")
+    add("--rootfs", type=named, help="folder of exported images, each named as its image without registry and tag")
     add("--cache", type=named, help="folder for trees, environments and verdicts")
     add("--backend", choices=NAMES, default="auto")
     add(
