@@ -8,11 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _TOOL = Path(__file__).with_name("edit_tool.py")
-_PLACE, _START = "/run/swe/edit", "/run/swe/start"
-# A function, for files that are shown to a sandbox cannot be run as programs; bash reads it at its start.
-_FUNCTION = 'edit() { "$(command -v python3 || command -v python)" -IS "${BASH_ENV%/*}/edit" "$@"; }\n'
+_START = "/run/swe/start"
+_PROGRAM = '#!/bin/sh\nexec "$(command -v python3 || command -v python)" -IS "${0%/*}/../edit.py" "$@"\n'
 
-SHOWN: Mapping[str, bytes] = {_PLACE: _TOOL.read_bytes(), _START: _FUNCTION.encode()}  # files by absolute path
+SHOWN: Mapping[str, bytes] = {  # files by absolute path; bash reads the first at its start
+    _START: b'PATH="$PATH:${BASH_ENV%/*}/bin"\n',
+    "/run/swe/bin/edit": _PROGRAM.encode(),
+    "/run/swe/edit.py": _TOOL.read_bytes(),
+}
 ENVIRONMENT: Mapping[str, str] = {"BASH_ENV": _START}
 
 

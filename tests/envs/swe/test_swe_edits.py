@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jaxmtrl.envs.swe import edit_tool
 from jaxmtrl.envs.swe.edits import SHOWN, edit_command
+from jaxmtrl.envs.swe.sandbox.surroundings import is_program
 
 FILE = "def f(x):\n    return x\n\n\ndef g(x):\n    return x\n"
 
@@ -173,10 +174,13 @@ def test_what_is_no_file_is_refused_and_a_link_leads_to_its_file(path, tmp_path)
 
 
 def run(command: str, folder) -> subprocess.CompletedProcess:
-    """As a sandbox runs it: what is shown lies beside the place that bash reads at its start."""
+    """As a sandbox runs it: what is shown lies about the place that bash reads at its start."""
     for path, content in SHOWN.items():
-        (folder / path.rpartition("/")[2]).write_bytes(content)
-    environment = {"BASH_ENV": str(folder / "start"), "PATH": "/usr/bin:/bin"}
+        place = folder / path.removeprefix("/run/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        place.chmod(0o755 if is_program(content) else 0o644)
+    environment = {"BASH_ENV": str(folder / "swe/start"), "PATH": "/usr/bin:/bin"}
     options = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 20}
     return subprocess.run(["bash", "-c", command], **options)
 
@@ -190,6 +194,14 @@ def test_bash_runs_the_command_that_is_written(path, tmp_path):
     refused = run(edit_command("a.py", FILE, after), tmp_path)
     assert refused.returncode == 1 and refused.stdout.endswith("Nothing was changed.\n")
     assert run("edit a.py </dev/null", tmp_path).returncode == 1 and run("edit", tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("carrier", ["{}", "timeout 5 {}", "sh -c '{}'", "env {}", "(cd / && {})"])
+def test_it_is_a_program_in_path_whoever_runs_it(path, tmp_path, carrier):
+    (tmp_path / "hunk").write_text(hunk("def f(x):\n", "def f(y):\n"))
+    done = run(carrier.format(f"edit {path} < {tmp_path}/hunk"), tmp_path)
+    assert done.returncode == 0 and path.read_text().startswith("def f(y)"), done.stderr
+    assert run("command -v edit", tmp_path).stdout == f"{tmp_path}/swe/bin/edit\n"
 
 
 def test_a_change_among_equal_blocks_takes_as_many_lines_as_make_it_the_only_place(tmp_path):

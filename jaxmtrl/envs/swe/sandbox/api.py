@@ -104,8 +104,9 @@ class Sandbox(Protocol):
             command: at most 512 KiB, without NUL; `why` is "too_large" for a longer one.
             wall_s: in place of the limits' `command_s`.
             environment: variables besides PATH, HOME and the few that keep tools from asking.
-            shown: files by absolute path that this command alone sees, read-only, some hundred at most; what the
-                policy has put there waits below, but for links and folders in the way, which are removed.
+            shown: files by absolute path that this command alone sees, read-only, some hundred at most; one that
+                begins with #! is a program. What the policy has put there waits below, but for links and folders in
+                the way, which are removed.
             reports: absolute paths of files, empty as it begins, that it can write and neither remove nor replace; read
                 them with `report`.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from jaxmtrl.envs.swe.sandbox import changes as overlay
 from jaxmtrl.envs.swe.sandbox.api import VENV, WORKDIR, Base, ChangeSet, ExecResult, Limits, Probe
 from jaxmtrl.envs.swe.sandbox.held import FOLDER
-from jaxmtrl.envs.swe.sandbox.surroundings import MOST_COMMAND, checked, variables
+from jaxmtrl.envs.swe.sandbox.surroundings import MOST_COMMAND, checked, is_program, variables
 from jaxmtrl.envs.swe.sandbox.watch import Watch
 from jaxmtrl.errors import SandboxFailure
 
@@ -125,6 +125,7 @@ class LocalSandbox:
         place = self._place(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
+        place.chmod(0o755 if is_program(content) else 0o644)
         return place
 
     def _place(self, path: str) -> Path:

@@ -47,6 +47,11 @@ def variables(*, venv: str | None, more: Mapping[str, str] | None) -> dict[str, 
     return found
 
 
+def is_program(content: bytes) -> bool:
+    """Whether a file that is shown to a command can be run."""
+    return content.startswith(b"#!")
+
+
 def venv_place(has_venv: bool) -> str | None:
     return VENV if has_venv else None
 
