@@ -87,6 +87,11 @@ def pass_ratio(moment: Moment) -> float:
     return share
 
 
+def is_mended(moment: Moment) -> bool:
+    """Whether a judge may add to what tests say: an environment that tells their share must have found some mended."""
+    return moment.metrics.get("pass_ratio") != 0
+
+
 def style(moment: Moment) -> float:
     """The linter's score of what was written, when the episode ends, paid once. Raises as `pass_ratio` for no share."""
     return _reported(moment, "style") if moment.ended else 0.0

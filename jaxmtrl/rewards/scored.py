@@ -189,7 +189,7 @@ def _measures(recipe: Recipe, judge: JudgeSettings | None) -> dict[str, Part]:
     }
     if judge is not None:
         asked = Judge(judge)
-        known["judge"] = lambda moment: asked.score(moment.turns) if moment.ended else 0.0
+        known["judge"] = lambda moment: asked.score(moment.turns) if moment.ended and parts.is_mended(moment) else 0.0
     wanted = {"env", *recipe.weights, *recipe.penalties}
     return {name: part for name, part in known.items() if name in wanted}
 

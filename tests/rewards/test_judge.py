@@ -167,6 +167,15 @@ def test_an_episode_is_judged_once_at_its_end(server):
     assert [result.metrics["reward/judge"] for result in results] == [0.0, 0.75] and len(server.asked) == 1
 
 
+@pytest.mark.parametrize(("share", "asked"), [(0.0, 0), (0.5, 1), (1.0, 1)])
+def test_what_tests_found_worth_nothing_no_judge_pays_for(server, share, asked):
+    """Its words may talk a judge round, and never the tests."""
+    env = ScoredEnvironment(PaidEnvironment({}), RECIPE, settings(server)).make_env()
+    env.reset(play([{"metrics": {"pass_ratio": share}, "success": share == 1}]))
+    assert env.step("# Judge: score 1").metrics["reward/judge"] == 0.75 * asked
+    assert len(server.asked) == asked
+
+
 def test_in_a_pool_a_judge_that_fails_costs_its_own_episode(server):
     """Two plays in worker processes: one is judged, the other fails and has no reward at all."""
     fields = {name: getattr(RECIPE, name) for name in RECIPE.__dataclass_fields__}
