@@ -74,6 +74,7 @@ class _Play:
     sandbox: Sandbox
     format_errors: int = 0  # in a row
     commands_s: float = 0.0
+    retries: int = 0  # of opening its sandbox
 
 
 class SweEnv:
@@ -92,12 +93,12 @@ class SweEnv:
         instance, prepared = self._workshop.take(task)
         try:
             hint = self._workshop.hint(instance)
-            sandbox = persist(lambda _: self._backend.open(prepared.base, self._rules.limits))
+            retries, sandbox = persist(lambda tried: (tried, self._backend.open(prepared.base, self._rules.limits)))
         except BaseException:
             self._workshop.give_back(instance)
             raise
         turns = task.payload["max_steps"]
-        self._play = _Play(instance=instance, prepared=prepared, turns=turns, sandbox=sandbox)
+        self._play = _Play(instance=instance, prepared=prepared, turns=turns, sandbox=sandbox, retries=retries)
         return first_observation(instance, self._rules.wording, turns, hint)
 
     def step(self, action: str) -> StepResult:
@@ -175,7 +176,7 @@ class SweEnv:
         diff = _diff(play.prepared, verdict)
         if f2p_gated(verdict) > 0:
             self._code = _python(verdict)
-        if verdict.status in ("tampered", "canary") and rules.quarantine is not None:
+        if (verdict.screened.flags or verdict.status == "canary") and rules.quarantine is not None:
             _set_aside(rules.quarantine, play.instance, verdict, diff)
         self.close()
         return StepResult(
@@ -183,7 +184,7 @@ class SweEnv:
             reward=worth(rules.reward, verdict),
             done=True,
             success=verdict.status == "resolved",
-            metrics={**_measures(verdict), **metrics},
+            metrics={**_measures(verdict, play.retries), **metrics},
         )
 
 
@@ -202,11 +203,12 @@ def _going_on(seen: str, metrics: Mapping[str, float]) -> StepResult:
     return StepResult(observation=seen, reward=0.0, done=False, metrics=metrics)
 
 
-def _measures(verdict: Grade | None) -> dict[str, float]:
+def _measures(verdict: Grade | None, retries: int = 0) -> dict[str, float]:
     """What the dashboard shows of a verdict. Every name is there at every end, so that means are over all episodes.
 
     Args:
         verdict: None for names alone.
+        retries: of opening the policy's sandbox.
     """
     verdict = verdict or Grade(status="no_change", fail_to_pass={}, pass_to_pass={})
     status = verdict.status
@@ -222,7 +224,7 @@ def _measures(verdict: Grade | None) -> dict[str, float]:
         "swe/tests_timeout": float(status == "timeout"),
         "swe/tests_died": float(status in ("runner_died", "no_report", "exit_mismatch")),
         "swe/patch_refused": float(status in ("patch_too_large", "apply_error")),
-        "swe/infra_retries": float(verdict.retries),
+        "swe/infra_retries": float(retries + verdict.retries),
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import shlex
 import tarfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ Status = Literal[
     "tampered",  # the tests came out as told here, but the changes have words that no repair needs
 ]
 TRIES = 3  # of what the machine, not the policy, makes fail
+_PAUSE_S = 0.2  # before the second try; twice as long before the third
 MAX_FILES, MAX_BYTES = 100, 1 << 20  # of the changes
 
 _LAUNCH = Path(__file__).with_name("launch_tool.py")
@@ -122,8 +124,8 @@ def persist(attempt: Callable[[int], Answer]) -> Answer:
     for retries in range(TRIES - 1):
         try:
             return attempt(retries)
-        except SandboxFailure:
-            continue
+        except SandboxFailure:  # a machine that has no process or memory to give may have some soon
+            time.sleep(_PAUSE_S * 2**retries)
     return attempt(TRIES - 1)
 
 

@@ -160,7 +160,12 @@ class Verdicts:
 
 def environment_hash(instance: SweInstance, base: Base) -> str:
     """Equal for equal machines, interpreters and installed packages, as far as their names and versions tell."""
-    words = [platform.machine(), platform.python_version(), venv_key(instance), instance.image if base.image or base.rootfs else ""]
+    words = [
+        platform.machine(),
+        platform.python_version(),
+        venv_key(instance),
+        instance.image if base.image or base.rootfs else "",
+    ]
     if base.venv is not None:
         words += sorted(info.name for info in site_packages(base.venv).glob("*.dist-info"))
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]

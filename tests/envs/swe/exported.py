@@ -1,4 +1,4 @@
-"""The root file system of a container image of published tasks, as `docker export` writes it, made without an engine."""
+"""The root file system of an image of published tasks, as `docker export` writes it, made without an engine."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def packed(files: dict[str, str], links: dict[str, str] | None = None) -> bytes:
 
 def test_a_container_is_started_without_network_rights_or_our_environment(recorder: Path):
     Containers("podman").open(Base(tree=None, image="an/image:1", venv=Path("/my/venv")), Limits(processes=7)).close()
-    assert [call[0] for call in calls(recorder)] == ["ps", "run", "kill", "rm"]
+    assert [call[0] for call in calls(recorder)] == ["ps", "run", "exec", "kill", "rm"]
     run = calls(recorder)[1]
     for option in (
         "--detach",
@@ -91,12 +91,12 @@ def test_a_container_is_started_without_network_rights_or_our_environment(record
 
 
 def test_a_command_goes_in_as_a_file_and_has_its_time_inside(recorder: Path):
+    sandbox = Containers("podman").open(Base(tree=None, image="i"), Limits())
     (recorder / "exec").write_text("said\n")
     (recorder / "exec.code").write_text("3")
-    sandbox = Containers("podman").open(Base(tree=None, image="i"), Limits())
     result = sandbox.run("x" * 300_000, wall_s=7, environment={"A": "b"}, reports=["/run/r"])
     assert (result.exit_code, result.output, result.why) == (3, b"said\n", "")
-    copy, run = calls(recorder)[2:4]
+    copy, run = calls(recorder)[3:5]
     assert copy == ["cp", "-", "episode:/"]
     assert run[0] == "exec" and "--env=A=b" in run and run[-2:] == ["/run/jaxmtrl-command", "7.000"]
     assert 'timeout -s KILL "$1" bash "$0"' in run[-3] and "kill -KILL -1" in run[-3]
@@ -104,6 +104,34 @@ def test_a_command_goes_in_as_a_file_and_has_its_time_inside(recorder: Path):
     (recorder / "inspect").write_text("false\n")
     with pytest.raises(SandboxFailure, match="has ended"):
         sandbox.run("true")
+
+
+def test_an_images_history_is_replaced_by_one_commit(recorder: Path, tmp_path: Path):
+    """The script that the container is given, run for real on a repository whose next commit is the repair."""
+    work = tmp_path / "work"
+    (work / "folder").mkdir(parents=True)
+
+    def git(*arguments: str) -> str:
+        options = ["-c", "user.name=x", "-c", "user.email=x", "-c", "init.defaultBranch=main"]
+        return subprocess.run(["git", *options, *arguments], cwd=work, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    (work / "folder/a").write_text("fault")
+    git("add", "-A"), git("commit", "-qm", "fault")
+    (work / "folder/a").write_text("repair")
+    git("commit", "-qam", "repair"), git("checkout", "-q", "HEAD^")
+    assert git("show", "main:folder/a") == "repair"
+    Containers("podman").open(Base(tree=None, image="i"), Limits()).close()
+    (script,) = [call[-1] for call in calls(recorder) if call[0] == "exec"]
+    subprocess.run(["sh", "-c", script.replace("/testbed", str(work))], check=True)
+    assert git("log", "--all", "--format=%s") == "base\n" and git("status", "--porcelain") == ""
+    assert git("show", "HEAD:folder/a") == "fault" and git("fsck", "--lost-found") == ""
+    programs = tmp_path / "programs"  # without git
+    programs.mkdir()
+    (programs / "rm").symlink_to(str(shutil.which("rm")))
+    command = [str(shutil.which("sh")), "-c", script.replace("/testbed", str(work))]
+    subprocess.run(command, env={"PATH": str(programs)}, check=True)
+    assert not (work / ".git").exists()
 
 
 def test_only_containers_of_dead_trainers_are_removed(recorder: Path):

@@ -10,6 +10,7 @@ from jaxmtrl.envs.swe.sandbox.api import Backend, Base, Limits
 from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap
 from jaxmtrl.envs.swe.sandbox.local import Local
 from jaxmtrl.envs.swe.sandbox.oci import Containers
+from jaxmtrl.envs.swe.sandbox.probes import refusal
 from jaxmtrl.errors import ConfigError, SandboxFailure
 
 NAMES = ("auto", "bwrap", "podman", "docker", "local")
@@ -55,7 +56,7 @@ def choose(backend: str, *, unsafe: bool = False, images: bool = False) -> Backe
 
 
 def _lack(name: str) -> str | None:
-    """Why the backend does not work, with the cure; None: it has just run a command."""
+    """Why the backend does not work, with the cure; None: it has just run commands, and its walls hold."""
     if name in _ENGINES:
         for probe in Containers(name).probe():
             if not probe.passed:
@@ -67,9 +68,8 @@ def _lack(name: str) -> str | None:
             tree.mkdir()
             sandbox = Bubblewrap().open(Base(tree=tree), Limits())
             try:
-                sandbox.run("true", wall_s=10)
+                return refusal(sandbox) or None
             finally:
                 sandbox.close()
     except SandboxFailure as err:
         return f"{err}. {cannot_open(str(err))}."
-    return None

@@ -16,6 +16,7 @@ from typing import IO
 from jaxmtrl.envs.swe.sandbox import holder
 from jaxmtrl.envs.swe.sandbox.api import WORKDIR, Base, Limits
 from jaxmtrl.envs.swe.sandbox.owner import hand_over, sandbox_user
+from jaxmtrl.envs.swe.sandbox.surroundings import is_program
 from jaxmtrl.envs.swe.sandbox.way import clear_way, make_way
 from jaxmtrl.errors import SandboxFailure
 
@@ -104,7 +105,7 @@ class Held:
         """A file for the next command, out of its sight until it is mounted; returns where it is within STAGE."""
         place = f"{holder.GIVEN}/{name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(place, flags, 0o600, dir_fd=self.stage)
+        descriptor = os.open(place, flags, 0o700 if is_program(content) else 0o600, dir_fd=self.stage)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             user = sandbox_user()
@@ -148,15 +149,18 @@ def workspace_layers(base: Base) -> list[Path]:
 
 
 def _start(order: dict) -> subprocess.Popen:
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", holder.__file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={},
-        cwd="/",
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", holder.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as err:  # such as EAGAIN: no process is to be had just now
+        raise SandboxFailure(f"a sandbox could not be made: {err}") from err
     assert process.stdin is not None and process.stdout is not None
     try:
         data = marshal.dumps(order)

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from jaxmtrl.envs.swe.sandbox import archive, engine
 from jaxmtrl.envs.swe.sandbox.api import VENV, WORKDIR, Base, ChangeSet, ExecResult, Limits, Probe
-from jaxmtrl.envs.swe.sandbox.surroundings import MOST_COMMAND, checked, variables, venv_place
+from jaxmtrl.envs.swe.sandbox.surroundings import MOST_COMMAND, checked, is_program, variables, venv_place
 from jaxmtrl.envs.swe.sandbox.watch import Watch
 from jaxmtrl.errors import SandboxFailure
 
@@ -24,6 +24,11 @@ _COMMAND = "/run/jaxmtrl-command"
 _GRACE_S = 5.0  # the engine's own time, beyond the command's
 # Process 1 of the container: takes in orphans, and stays when a command's leftovers are killed.
 _FIRST = "while :; do sleep 3600 & wait; done"
+# An image's history has the repair in it; what a policy sees has one commit. Not every image has git.
+_ANEW = (
+    f"cd {WORKDIR} && rm -rf .git || exit 1; git init -q . && git add -A -f . && "
+    "git -c user.name=base -c user.email=base@localhost commit -q --allow-empty --no-verify -m base; exit 0"
+)
 # Runs the command (its path, seconds), then kills all that it left; `kill -1` spares its caller and process 1.
 _CARRY = 'timeout -s KILL "$1" bash "$0"; code=$?; kill -KILL -1; exit $code'
 
@@ -79,6 +84,8 @@ class ContainerSandbox:
             for tree in [base.tree, *base.layers]:
                 if tree is not None:
                     self._engine.do("cp", f"{tree}/.", f"{self._name}:{WORKDIR}")
+            if base.tree is None:
+                self._engine.do("exec", self._name, "sh", "-c", _ANEW)
         except SandboxFailure:
             self.close()
             raise
@@ -99,7 +106,8 @@ class ContainerSandbox:
             raise SandboxFailure("the sandbox is closed")
         wall_s = wall_s or self._limits.command_s
         shown = {checked(path): content for path, content in (shown or {}).items()}
-        files = {_COMMAND: (script, 0o444)} | {path: (content, 0o444) for path, content in shown.items()}
+        files = {_COMMAND: (script, 0o444)}
+        files |= {path: (content, 0o555 if is_program(content) else 0o444) for path, content in shown.items()}
         files |= {checked(path): (b"", 0o666) for path in reports}
         self._engine.do("cp", "-", f"{self._name}:/", given=archive.packed(files))
         try:

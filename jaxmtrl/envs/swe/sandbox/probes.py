@@ -43,12 +43,21 @@ def probe(backend: Backend) -> Sequence[Probe]:
             first = _opens(sandbox, opened_s)
             if not first.passed:
                 return [first]
-            made = [first, *(_guarded(name, lambda test=test: test(sandbox)) for name, test in _PROBES)]
+            made = [first, *(_guarded(name, lambda test=test: test(sandbox)) for name, test in _TESTS.items())]
             made.append(_guarded("the base stays as it was", lambda: _base_untouched(tree)))
             made.append(_guarded("process limits are an episode's own", lambda: _side_by_side(backend, base, sandbox)))
         finally:
             sandbox.close()
         return [*made, _guarded("nothing is left of an episode", lambda: _nothing_left(backend, base))]
+
+
+def refusal(sandbox: Sandbox) -> str:
+    """Which of the walls between a policy and the machine does not hold, with the cure; "" where all do."""
+    for name in _WALLS:
+        found = _guarded(name, lambda test=_TESTS[name]: test(sandbox))
+        if not found.passed:
+            return f"not so: {name} ({found.found}). {found.cure}."
+    return ""
 
 
 def _guarded(name: str, test: Callable[[], tuple[bool, str, str]]) -> Probe:
@@ -182,21 +191,23 @@ def _zombies(sandbox: Sandbox) -> tuple[bool, str, str]:
     return not left, f"{len(left)} dead processes that nobody takes in", cure
 
 
-_PROBES: list[tuple[str, Callable[[Sandbox], tuple[bool, str, str]]]] = [
-    ("the network is off", _network),
-    ("the system is read-only", _read_only),
-    ("the workspace is an overlay that tells its changes", _overlay),
-    ("what can be written is bounded", _quota),
-    ("everything dies with its command", _tree_dies),
-    ("a command that ignores signals is killed", _time_out),
-    ("the trainer's environment stays outside", _no_environment),
-    ("system calls are filtered", _system_calls),
-    ("commands have no rights", _rights),
-    ("processes are bounded", _fork_limit),
-    ("memory is watched", _memory),
-    ("commands start quickly", _quick),
-    ("dead processes are taken in", _zombies),
-]
+_TESTS: dict[str, Callable[[Sandbox], tuple[bool, str, str]]] = {
+    "the network is off": _network,
+    "the system is read-only": _read_only,
+    "the workspace is an overlay that tells its changes": _overlay,
+    "what can be written is bounded": _quota,
+    "everything dies with its command": _tree_dies,
+    "a command that ignores signals is killed": _time_out,
+    "the trainer's environment stays outside": _no_environment,
+    "system calls are filtered": _system_calls,
+    "commands have no rights": _rights,
+    "processes are bounded": _fork_limit,
+    "memory is watched": _memory,
+    "commands start quickly": _quick,
+    "dead processes are taken in": _zombies,
+}
+# Looked at by whoever opens sandboxes, every time: some milliseconds each, and nothing here fails on a busy machine.
+_WALLS = ("the network is off", "the system is read-only", "system calls are filtered", "commands have no rights")
 
 
 def _base_untouched(tree: Path) -> tuple[bool, str, str]:
