@@ -49,8 +49,10 @@ def why_not() -> str:
 
 
 def needs_bubblewrap() -> list[pytest.MarkDecorator]:
-    """For `pytestmark`."""
+    """For `pytestmark`. Raises where JAXMTRL_REQUIRE_SANDBOX is set and none opens: a test farm must not skip these."""
     why = why_not()
+    if why and os.environ.get("JAXMTRL_REQUIRE_SANDBOX"):
+        raise RuntimeError(f"no sandbox opens here, and JAXMTRL_REQUIRE_SANDBOX is set: {why}")
     reason = f"NO SANDBOX WAS TESTED: {why} See python -m jaxmtrl.envs.swe.sandbox.doctor"
     return [pytest.mark.sandbox, pytest.mark.skipif(bool(why), reason=reason)]
 
