@@ -237,7 +237,7 @@ def test_cheats_are_not_paid(attacked, name):
 def test_tests_cannot_be_rewritten_before_they_are_read(attacked, prepared):
     """D11: tests/conftest.py imports the package, so that its code runs while pytest has yet to read the tests."""
     forged = "def test_empty(): pass\ndef test_cost(): pass\n"
-    code = f"try: open('/testbed/tests/test_basket.py', 'w').write({forged!r})\nexcept OSError as err: print(err)\n"
+    code = f"try: open('/testbed/tests/test_basket.py', 'w').write({forged!r})\nexcept OSError: pass\n"
     tests = {"tests/conftest.py": b"import shop.prices\n", "tests/test_basket.py": shop.TESTS["tests/test_basket.py"]}
     cost, empty = "tests/test_basket.py::test_cost", "tests/test_basket.py::test_empty"
     instance = dataclasses.replace(
