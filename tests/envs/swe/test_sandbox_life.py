@@ -75,12 +75,15 @@ def test_a_killed_trainer_leaves_no_process_and_no_byte(tmp_path: Path) -> None:
 def test_sixty_four_episodes_at_once(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
     backend, descriptors = Bubblewrap(), len(os.listdir("/proc/self/fd"))
+    before = shared_memory()
     with ThreadPoolExecutor(4) as pool:
         open_ = list(pool.map(lambda _: Episode(backend.open(Base(tree=tree), SMALL)), range(64)))
         try:
-            command = "test ! -e own && echo {} > own; cat own a.py; sleep 60 & true"
+            fill = "for place in . ~ /dev/shm; do head -c 5000000 /dev/zero > $place/fill; done"
+            command = f"test ! -e own && echo {{}} > own; cat own a.py; {fill}; sleep 60 & true"
             said = list(pool.map(lambda number: open_[number].says(command.format(number)), range(64)))
-            changed = [played.sandbox.changes().files[0].content for played in open_]
+            changed = [played.sandbox.changes(max_bytes=6 * MIB).files[1].content for played in open_]
+            full = shared_memory()
         finally:
             for played in open_:
                 played.sandbox.close()
@@ -89,6 +92,8 @@ def test_sixty_four_episodes_at_once(tmp_path: Path) -> None:
     assert changed == [f"{number}\n".encode() for number in range(64)]
     assert sum(played.processes() for played in open_) == 0
     assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert full > before + 850 * MIB  # 14.3 MiB of each
+    assert until(lambda: shared_memory() < before + 4 * MIB)  # of none a mount is left, which has 4.8
 
 
 def test_opening_running_and_closing_are_quick(tmp_path: Path) -> None:
