@@ -96,6 +96,42 @@ def test_sixty_four_episodes_at_once(tmp_path: Path) -> None:
     assert until(lambda: shared_memory() < before + 4 * MIB)  # of none a mount is left, which has 4.8
 
 
+_POD = """
+import itertools, os, sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from jaxmtrl.envs.swe.sandbox import probes
+from jaxmtrl.envs.swe.sandbox.api import Base, Limits
+from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap
+assert os.getpid() == 1
+sandbox = Bubblewrap().open(Base(tree=Path(sys.argv[1])), Limits())
+print([sandbox.run(command, wall_s=1).why for command in ("true", "sleep 60", "sleep 60 & true")])
+print(len(probes._dead_bwraps()), sandbox.run("cat a.py").output)
+probes.time = SimpleNamespace(monotonic=itertools.count().__next__, sleep=time.sleep)  # eight looks, not seconds
+passed, found, cure = probes._zombies(sandbox)
+print(passed, found, "--init" in cure)
+sandbox.close()
+print([path.name for path in Path("/proc").glob("[0-9]*") if path.joinpath("cmdline").read_bytes() and path.name != "1"])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a process namespace alone")
+def test_under_a_first_process_that_takes_in_no_orphans_commands_end_and_the_doctor_tells(tmp_path: Path) -> None:
+    """C19: Python as process 1 of a pod; of every command a dead bwrap stays, and nothing that lives."""
+    done = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _POD, str(make_tree(tmp_path / "tree"))],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == [
+        "['', 'timeout', '']",
+        "3 b'x = 1\\n'",
+        "False 5 dead processes that nobody takes in True",
+        "[]",
+    ], done.stderr
+
+
 def test_opening_running_and_closing_are_quick(tmp_path: Path) -> None:
     tree, backend = make_tree(tmp_path / "tree"), Bubblewrap()
     took: list[list[float]] = [[], [], []]
