@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+import uuid
+from pathlib import Path
+
 import pytest
 import shop
+from sandboxes import digest, processes_of
 
 from jaxmtrl.envs.swe.sandbox.api import Base, Limits, Sandbox
 from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap
 
 
 class Watched:
-    """Bubblewrap that remembers what it opened."""
+    """Bubblewrap that remembers what it opened and on what; all that its commands start carries a mark."""
 
     def __init__(self):
         self._inner = Bubblewrap()
+        self._mark = f"mark-{uuid.uuid4().hex}"
+        self._before: dict[Path, str] = {}  # digests of the folders that workspaces were laid over
         self.opened: list[Sandbox] = []
 
     def open(self, base: Base, limits: Limits) -> Sandbox:
-        self.opened.append(self._inner.open(base, limits))
-        return self.opened[-1]
+        for folder in (*([base.tree] if base.tree is not None else []), *base.layers):
+            if folder not in self._before:
+                self._before[folder] = digest(folder)
+        sandbox = self._inner.open(base, limits)
+        run = sandbox.run
+
+        def marked(command, *, environment=None, **options):
+            return run(command, environment={"MARK": self._mark, **(environment or {})}, **options)
+
+        sandbox.run = marked
+        self.opened.append(sandbox)
+        return sandbox
 
     def left_open(self) -> list[Sandbox]:
         return [sandbox for sandbox in self.opened if sandbox._held.process.poll() is None]
+
+    def processes(self) -> int:
+        return processes_of(self._mark)
+
+    def must_have_left_nothing(self) -> None:
+        assert not self.left_open(), "sandboxes were not closed"
+        assert self.processes() == 0, "processes outlived their sandbox"
+        assert {folder: digest(folder) for folder in self._before} == self._before, "a base was written to"
 
 
 @pytest.fixture(scope="session")
@@ -39,4 +63,4 @@ def prepared(tmp_path_factory, venv):
 def backend():
     made = Watched()
     yield made
-    assert not made.left_open()
+    made.must_have_left_nothing()

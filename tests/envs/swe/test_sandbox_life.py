@@ -75,12 +75,15 @@ def test_a_killed_trainer_leaves_no_process_and_no_byte(tmp_path: Path) -> None:
 def test_sixty_four_episodes_at_once(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
     backend, descriptors = Bubblewrap(), len(os.listdir("/proc/self/fd"))
+    before = shared_memory()
     with ThreadPoolExecutor(4) as pool:
         open_ = list(pool.map(lambda _: Episode(backend.open(Base(tree=tree), SMALL)), range(64)))
         try:
-            command = "test ! -e own && echo {} > own; cat own a.py; sleep 60 & true"
+            fill = "for place in . ~ /dev/shm; do head -c 5000000 /dev/zero > $place/fill; done"
+            command = f"test ! -e own && echo {{}} > own; cat own a.py; {fill}; sleep 60 & true"
             said = list(pool.map(lambda number: open_[number].says(command.format(number)), range(64)))
-            changed = [played.sandbox.changes().files[0].content for played in open_]
+            changed = [played.sandbox.changes(max_bytes=6 * MIB).files[1].content for played in open_]
+            full = shared_memory()
         finally:
             for played in open_:
                 played.sandbox.close()
@@ -89,6 +92,44 @@ def test_sixty_four_episodes_at_once(tmp_path: Path) -> None:
     assert changed == [f"{number}\n".encode() for number in range(64)]
     assert sum(played.processes() for played in open_) == 0
     assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert full > before + 850 * MIB  # 14.3 MiB of each
+    assert until(lambda: shared_memory() < before + 4 * MIB)  # of none a mount is left, which has 4.8
+
+
+_POD = """
+import itertools, os, sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from jaxmtrl.envs.swe.sandbox import probes
+from jaxmtrl.envs.swe.sandbox.api import Base, Limits
+from jaxmtrl.envs.swe.sandbox.bwrap import Bubblewrap
+assert os.getpid() == 1
+sandbox = Bubblewrap().open(Base(tree=Path(sys.argv[1])), Limits())
+print([sandbox.run(command, wall_s=1).why for command in ("true", "sleep 60", "sleep 60 & true")])
+print(len(probes._dead_bwraps()), sandbox.run("cat a.py").output)
+probes.time = SimpleNamespace(monotonic=itertools.count().__next__, sleep=time.sleep)  # eight looks, not seconds
+passed, found, cure = probes._zombies(sandbox)
+print(passed, found, "--init" in cure)
+sandbox.close()
+print([path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if path.read_bytes()])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a process namespace alone")
+def test_under_a_first_process_that_takes_in_no_orphans_commands_end_and_the_doctor_tells(tmp_path: Path) -> None:
+    """C19: Python as process 1 of a pod; of every command a dead bwrap stays, and nothing that lives."""
+    done = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _POD, str(make_tree(tmp_path / "tree"))],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == [
+        "['', 'timeout', '']",
+        "3 b'x = 1\\n'",
+        "False 5 dead processes that nobody takes in True",
+        "['1']",  # itself: the dead have no command line
+    ], done.stderr
 
 
 def test_opening_running_and_closing_are_quick(tmp_path: Path) -> None:

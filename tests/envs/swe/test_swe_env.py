@@ -248,25 +248,39 @@ HOSTILE = {  # D16 and D18, by real commands: what is dropped, and what comes of
     "names": "touch $'a\\nb' $'\\xff' -- '-rf'",
     "rights": "mkdir x && echo > x/y && chmod 000 x shop/basket.py; chmod 555 . shop",
     "a file in place of a folder": "rm -rf tests; echo x > tests",
+    "processes": "(setsid sleep 300 &); nohup bash -c 'sleep 300; :' >/dev/null 2>&1 &",
     "a deep folder": "p=.; for i in $(seq 90); do p=$p/d; mkdir $p; done; touch $p/x",
 }
 
 
+def must_win(env, prepared):
+    """What was played before on this seat has done no harm to it."""
+    _, results = play(env, TASK, gold_actions(prepared.base, GOLD, form="fenced", way="direct"))
+    assert results[-1].success, results[-1].observation
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_repair_beside_hostile_files_is_a_repair(player, prepared, name):
+def test_a_repair_beside_hostile_files_is_a_repair(player, backend, prepared, name):
     mark = f"swe-mark-{os.getpid()}"
     actions = [bash(HOSTILE[name].format(mark=mark)), *gold_actions(prepared.base, GOLD, form="fenced", way="direct")]
-    _, results = play(player(), TASK, actions)
+    env = player()
+    _, results = play(env, TASK, actions)
     assert results[-1].success, results[-1].observation
     assert not os.path.exists(f"/tmp/{mark}")
+    assert backend.processes() == 0
+    must_win(env, prepared)
 
 
 @pytest.mark.parametrize("command", ["head -c 9000000 /dev/zero > big", "for i in $(seq 600); do echo > f$i; done"])
-def test_huge_patches_are_refused_and_do_no_harm(player, prepared, command):
+def test_huge_patches_are_refused_and_do_no_harm(player, backend, prepared, command):
     actions = [bash(command), *gold_actions(prepared.base, GOLD, form="fenced", way="direct")]
-    _, results = play(player(), TASK, actions)
+    env = player()
+    _, results = play(env, TASK, actions)
+    assert "edited shop/prices.py" in results[1].observation
     assert results[-1].metrics["swe/patch_refused"] == 1.0 and results[-1].reward == 0.0
     assert "Nothing was changed" not in results[-1].observation
+    assert backend.processes() == 0
+    must_win(env, prepared)
 
 
 def test_cheats_are_kept_for_a_person_to_see(player, tmp_path):

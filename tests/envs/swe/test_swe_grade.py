@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 
 import pytest
 import shop
-from sandboxes import needs_bubblewrap
+from sandboxes import needs_bubblewrap, processes_of
 
 from jaxmtrl.envs.swe.grade import Grade, grade, has_passed
 from jaxmtrl.envs.swe.report import SuiteReport
@@ -43,6 +44,14 @@ def graded(backend, prepared):
         return grade(backend, on or prepared, instance, changes, limits=Limits(), tests_s=tests_s)
 
     return judge
+
+
+@pytest.fixture
+def attacked(graded, backend):
+    """As `graded`, for what does harm: nothing is left of it, and the next verdict is right."""
+    yield graded
+    backend.must_have_left_nothing()
+    assert graded(GOLD).status == "resolved"
 
 
 def worths(verdict: Grade) -> dict[str, float]:
@@ -99,9 +108,9 @@ DROPPED = {
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_files_that_could_decide_are_left_out(graded, name):
+def test_files_that_could_decide_are_left_out(attacked, name):
     """Alone they are no change; beside a repair they do not matter."""
-    verdict = graded(DROPPED[name])
+    verdict = attacked(DROPPED[name])
     assert (verdict.status, verdict.screened.dropped) == ("no_change", tuple(sorted(DROPPED[name])))
 
 
@@ -111,9 +120,9 @@ def test_what_lies_in_the_way_of_tests_elsewhere_is_left_out():
     assert [change.path for change in found.files] == ["checks/other.py"]
 
 
-def test_a_repair_beside_all_of_them_is_resolved(graded):
+def test_a_repair_beside_all_of_them_is_resolved(attacked):
     everything = {path: content for files in DROPPED.values() for path, content in files.items()}
-    verdict = graded({**everything, **GOLD})
+    verdict = attacked({**everything, **GOLD})
     assert verdict.status == "resolved" and len(verdict.screened.dropped) == len(everything)
 
 
@@ -200,10 +209,6 @@ CHEATS = {  # code in the package, the status it must come to
     "D7 prints lies": (LIES, {"unresolved"}),
     "D8 forges all": (PATCH_ALL.format(when="    if True:\n"), {"canary"}),
     "D10 forges the report": (FORGED, {"no_report"}),
-    "D11 rewrites tests": (
-        "for n in ('prices', 'basket'): open(f'/testbed/tests/test_{n}.py', 'w').write('')\n",
-        {"unresolved"},
-    ),
     "syntax error": ("def (:\n", {"unresolved"}),
     "D24 link": (
         f"p = {REPORT}\ntry: os.remove(p)\nexcept OSError: pass\n"
@@ -221,12 +226,27 @@ CHEATS = {  # code in the package, the status it must come to
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_cheats_are_not_paid(graded, name):
+def test_cheats_are_not_paid(attacked, name):
     code, wanted = CHEATS[name]
-    verdict = graded(cheating(code))
+    verdict = attacked(cheating(code))
     assert verdict.status in wanted, verdict
     assert worth("binary", verdict) == worth("f2p_gated", verdict) == 0.0
     assert worth("normalized", verdict) <= 0.0
+
+
+def test_tests_cannot_be_rewritten_before_they_are_read(attacked, prepared):
+    """D11: tests/conftest.py imports the package, so that its code runs while pytest has yet to read the tests."""
+    forged = "def test_empty(): pass\ndef test_cost(): pass\n"
+    code = f"try: open('/testbed/tests/test_basket.py', 'w').write({forged!r})\nexcept OSError: pass\n"
+    tests = {"tests/conftest.py": b"import shop.prices\n", "tests/test_basket.py": shop.TESTS["tests/test_basket.py"]}
+    cost, empty = "tests/test_basket.py::test_cost", "tests/test_basket.py::test_empty"
+    instance = dataclasses.replace(
+        shop.INSTANCE, fail_to_pass=(cost,), pass_to_pass=(empty,), test_files=tuple(tests), hidden_files=tuple(tests)
+    )
+    on = dataclasses.replace(prepared, tests=tests)
+    assert attacked(GOLD, instance, on=on).status == "resolved"
+    verdict = attacked(cheating(code), instance, on=on)
+    assert (verdict.status, verdict.fail_to_pass, verdict.pass_to_pass) == ("unresolved", {cost: False}, {empty: True})
 
 
 FLAGGED = {  # in-process code that the tests cannot tell from a repair: only its words give it away
@@ -236,9 +256,9 @@ FLAGGED = {  # in-process code that the tests cannot tell from a repair: only it
 
 
 @pytest.mark.parametrize("name", FLAGGED)
-def test_words_that_no_repair_needs_are_not_paid(graded, name):
+def test_words_that_no_repair_needs_are_not_paid(attacked, name):
     code, word = FLAGGED[name]
-    verdict = graded(cheating(code))
+    verdict = attacked(cheating(code))
     assert verdict.status == "tampered" and word in verdict.screened.flags
     assert all(verdict.fail_to_pass.values())  # the tests were fooled
     assert worth("binary", verdict) == worth("f2p_gated", verdict) == 0.0
@@ -260,31 +280,35 @@ def test_words_that_the_file_had_before_are_no_offence(prepared, tmp_path):
 
 
 @pytest.mark.parametrize("code", [SAME, SPECIAL, PATCH_TARGETS], ids=["D12 equality", "D13 special cases", "D9 hidden"])
-def test_what_no_grader_in_the_same_process_can_tell(graded, code):
+def test_what_no_grader_in_the_same_process_can_tell(attacked, code):
     """Known limits: equality tricks, special cases of visible tests, and forgery whose words are put together."""
-    assert graded(cheating(code)).status == "resolved"
+    assert attacked(cheating(code)).status == "resolved"
 
 
-def test_a_loop_at_import_ends_at_the_limit(graded):
-    verdict = graded(cheating("while True: pass\n"), tests_s=1.5)
+def test_a_loop_at_import_ends_at_the_limit(attacked):
+    verdict = attacked(cheating("while True: pass\n"), tests_s=1.5)
     assert verdict.status == "timeout" and worth("f2p_gated", verdict) == 0.0 and verdict.tests_s < 4
 
 
-def test_a_repair_that_leaves_a_daemon_is_a_repair(graded):
-    """D17: the daemon ends with the sandbox; `backend` says that none is left."""
-    code = "import subprocess\nsubprocess.Popen(['sleep', '300'], start_new_session=True)\n"
-    assert graded({PRICES: shop.PRICES + code}).status == "resolved"
+def test_a_repair_that_leaves_a_daemon_is_a_repair(attacked):
+    """D17: the daemon, in a session of its own, ends with the tests; it carries a mark besides that of `backend`."""
+    mark = f"daemon-{uuid.uuid4().hex}"
+    daemon = ["bash", "-c", "echo > /tmp/born; sleep 300; true", mark]
+    code = f"import os, subprocess, time\nsubprocess.Popen({daemon}, start_new_session=True)\n"
+    code += "while not os.path.exists('/tmp/born'): time.sleep(0.01)\n"
+    assert attacked({PRICES: shop.PRICES + code}).status == "resolved"
+    assert processes_of(mark) == 0
 
 
-def test_a_patch_that_is_too_large_is_not_graded(graded):
-    verdict = graded(ChangeSet(files=(), too_large="600 files"))
+def test_a_patch_that_is_too_large_is_not_attacked(attacked):
+    verdict = attacked(ChangeSet(files=(), too_large="600 files"))
     assert (verdict.status, verdict.detail) == ("patch_too_large", "600 files")
     assert worth("study_ratio", verdict) == 0.0
 
 
-def test_a_file_in_place_of_a_folder_is_laid_over(graded):
+def test_a_file_in_place_of_a_folder_is_laid_over(attacked):
     """What was below it is gone, and so are the tests' imports."""
-    verdict = graded({"shop": "", "shop/__init__.py": None, "shop/basket.py": None, PRICES: None})
+    verdict = attacked({"shop": "", "shop/__init__.py": None, "shop/basket.py": None, PRICES: None})
     assert verdict.status in ("unresolved", "apply_error") and worth("f2p_gated", verdict) == 0.0
 
 
