@@ -9,6 +9,7 @@ import pytest
 import shop
 from sandboxes import needs_bubblewrap, processes_of
 
+from jaxmtrl.envs.swe.env import grading_limit
 from jaxmtrl.envs.swe.grade import Grade, grade, has_passed
 from jaxmtrl.envs.swe.report import SuiteReport
 from jaxmtrl.envs.swe.rewards import KINDS, worth
@@ -351,3 +352,21 @@ def test_what_the_machine_does_wrong_is_tried_again_and_then_told(backend, prepa
     assert (verdict.status, verdict.retries) == ("resolved", 2)
     with pytest.raises(SandboxFailure):
         judge(3)
+
+
+def test_the_tests_get_three_times_what_they_need():
+    assert (grading_limit(300, 0), grading_limit(300, 5), grading_limit(300, 50), grading_limit(300, 200)) == (
+        300,
+        60,
+        150,
+        300,
+    )
+
+
+def test_a_change_set_of_the_sandbox_is_what_was_changed(prepared, backend):
+    sandbox = backend.open(prepared.base, Limits())
+    sandbox.run("echo x > new; rm README.md; ln -s / link")
+    assert sandbox.changes() == ChangeSet(
+        files=(FileChange(path="README.md", content=None), FileChange(path="new", content=b"x\n")), dropped=("link",)
+    )
+    sandbox.close()
