@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import shutil
 import tempfile
 import threading
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from jaxmtrl.errors import EnvironmentFailure
 
+_REMOVED_S = 10.0  # an entry that is not made and is in use for as long has been removed by somebody
 _STALE_S = 24 * 3600.0  # what a killed process left half made is removed after a day
 
 
@@ -48,17 +50,22 @@ class FolderCache:
         make_folder(place.parent)
         lock = self._lock(kind, key)
         made = False
+        refused_since = 0.0
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            fcntl.flock(lock, fcntl.LOCK_SH)  # while somebody makes it, this waits
             while not _is_made(place):
-                if (kind, key) in self._held:  # we would wait for ourselves
-                    raise CacheError(f"{place} was removed while it was in use; begin again")
-                fcntl.flock(
-                    lock, fcntl.LOCK_EX
-                )  # lets go of the shared one first: two that wait cannot block each other
+                # Never wait for the lock alone: who has made it meanwhile shares it for as long as it is in use.
+                alone = _alone(lock)
                 if not _is_made(place):
-                    self._make(place, make)
-                    made = True
+                    if alone:
+                        self._make(place, make)
+                        made = True
+                    else:
+                        refused_since = refused_since or time.monotonic()
+                        if (kind, key) in self._held or time.monotonic() - refused_since > _REMOVED_S:
+                            raise CacheError(f"{place} was removed while it was in use; end that run, or begin again")
+                        fcntl.flock(lock, fcntl.LOCK_UN)
+                        time.sleep(random.uniform(0.005, 0.05))  # those who look at the same time part ways
                 fcntl.flock(lock, fcntl.LOCK_SH)
             os.utime(place / "made.json")
         except BaseException:
@@ -156,6 +163,15 @@ class FolderCache:
             return os.open(locks / f"{kind}-{key}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as err:
             raise _unwritable(self.folder, err) from err
+
+
+def _alone(lock: int) -> bool:
+    """Takes a lock for itself if nobody else has it; else it may be lost."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_made(place: Path) -> bool:

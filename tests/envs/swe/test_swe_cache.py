@@ -34,6 +34,20 @@ def test_many_threads_make_an_entry_once(tmp_path):
     assert made == [1] and (tmp_path / "a" / "k" / "files" / "file").exists()
 
 
+def test_who_came_late_gets_it_while_it_is_in_use(tmp_path):
+    """Whoever has made it shares its lock for as long as a run lasts; to wait for the lock alone would be for ever."""
+    for number in range(40):
+        caches = [FolderCache(tmp_path, 1 << 30) for _ in range(6)]  # as of six processes; none lets go
+        threads = [threading.Thread(target=cache.get, args=("a", f"k{number}", write), daemon=True) for cache in caches]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
+        for cache in caches:
+            cache.close()
+
+
 def make_slowly(folder, log):
     def make(files):
         with open(log, "a") as lines:

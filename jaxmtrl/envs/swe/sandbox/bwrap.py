@@ -22,6 +22,7 @@ from jaxmtrl.envs.swe.sandbox import holder, seccomp
 from jaxmtrl.envs.swe.sandbox.api import Base, ChangeSet, ExecResult, Limits, Probe
 from jaxmtrl.envs.swe.sandbox.arguments import COMMAND, Layout, host_files, interpreter_of, options
 from jaxmtrl.envs.swe.sandbox.held import FOLDER, Held, workspace_layers
+from jaxmtrl.envs.swe.sandbox.leftovers import reap
 from jaxmtrl.envs.swe.sandbox.owner import sandbox_user
 from jaxmtrl.envs.swe.sandbox.probes import probe
 from jaxmtrl.envs.swe.sandbox.surroundings import MOST_COMMAND, checked, variables, venv_place
@@ -64,10 +65,16 @@ class Bubblewrap:
 
     name = "bwrap"
 
+    def __init__(self) -> None:
+        self._reaped = False
+
     def probe(self) -> Sequence[Probe]:
         return probe(self)
 
     def open(self, base: Base, limits: Limits) -> BubblewrapSandbox:
+        if not self._reaped:
+            self._reaped = True
+            reap()
         return BubblewrapSandbox(find_tools(), base, limits)
 
 

@@ -144,11 +144,10 @@ class Watch:
 
     def _bury(self) -> None:
         """Kills what is left, waits until it is dead, and reads what it had written."""
-        if self._status_from is None:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        try:  # with a child of bwrap that has not begun yet: alone it would wait for its parent's word for ever
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
         self._process.kill()
         if self._status_from is not None:
             self._learn()
