@@ -1,6 +1,7 @@
 """Where the files of a task's repository come from: a package's source archive, a local git mirror, an exported image.
 
-All leave out what could hold a built copy of the code, and every link that leads out of the tree.
+All leave out what could hold a built copy of the code, but for an image's extensions, and every link that leads out of
+the tree.
 """
 
 from __future__ import annotations

@@ -187,7 +187,10 @@ class TreeCache:
         """Of the instance's image; None where the instance has none, or no folder of them is named."""
         if self.rootfs is None or not instance.image or instance.source in OURS:
             return None
-        found = self.rootfs / rootfs_name(instance.image)
+        name = rootfs_name(instance.image)
+        if name in ("", ".", ".."):  # a row must not choose what else is opened, and given to the sandbox's user
+            raise SourceError(f"the image of {instance.id} must end in a name, got {instance.image!r}; leave it out")
+        found = self.rootfs / name
         if not found.is_dir():
             raise SourceError(f"no folder {found} for {instance.id}: {how_to_export(instance.image, self.rootfs)}")
         return found

@@ -120,6 +120,15 @@ def test_an_image_that_is_not_exported_is_named_with_the_commands(tmp_path):
     assert how_to_export(GYM.image, tmp_path) in told and "docker export" in told
 
 
+@pytest.mark.parametrize("image", ["a/..", "a/.", "a/", "..", "a/..:latest", "..@sha256:0f"])
+def test_a_row_cannot_name_a_folder_beside_the_images(tmp_path, image):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "testbed").mkdir()
+    row = dataclasses.replace(GYM, image=image)
+    with pytest.raises(SourceError, match="must end in a name"):
+        TreeCache(tmp_path / "cache", rootfs=tmp_path / "images").base(row)
+
+
 def test_an_image_without_a_workspace_is_told(tmp_path):
     place = tmp_path / rootfs_name(GYM.image)
     (place / "elsewhere").mkdir(parents=True)
